@@ -175,7 +175,7 @@ pub enum Event {
     FinalState {
         /// The group.
         group: GroupId,
-        /// Moment at which the read began; the event itself is recorded where the read ended.
+        /// Time at which the read began; the event itself is recorded where the read ended.
         asked: At,
         /// Group revision as of which the result is true.
         revision: Revision,

@@ -53,7 +53,7 @@ impl Admin {
     ///
     /// Through a gateway, every member is asked by way of the gateway.
     pub async fn status(&self) -> Vec<EndpointStatus> {
-        if self.client.pilot().is_behind_gateway() {
+        if self.client.connections().is_behind_gateway() {
             return self.status_of_members().await;
         }
         let endpoints = self.client.endpoints();
@@ -78,7 +78,7 @@ impl Admin {
 
     /// Returns the status of one member, asked directly, or by way of the gateway that the client is connected to.
     pub async fn status_of_member(&self, member: &Member) -> Result<NodeStatus, Error> {
-        if self.client.pilot().is_behind_gateway() {
+        if self.client.connections().is_behind_gateway() {
             return self.status_by_gateway(member.node).await;
         }
         self.status_of(&member.client_address).await

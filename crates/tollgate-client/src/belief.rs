@@ -1,9 +1,8 @@
 //! A client's belief in its lease (P7).
 //!
-//! Invariant: the belief ends no later than (the client's clock when the last acknowledged keepalive or grant was sent)
-//! + (TTL - 1 ms) x (1 - 2 rho), on a clock that counts suspend; and once it has ended it never begins again. The
-//! millisecond is the grain of the cluster's time. Not here: sending keepalives (`session`), and what is lost with the
-//! lease (`grant`).
+//! Invariant: the belief ends no later than (TTL - 1 ms) x (1 - 2 rho) after the last acknowledged keepalive or grant
+//! was sent, on a clock that counts suspend; and once it has ended it never begins again. The millisecond is the grain
+//! of the cluster's time. Not here: sending keepalives (`session`), and what is lost with the lease (`grant`).
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! One operation from its caller to its final answer, across broken lines and changes of leaders.
+//! One operation from its caller to its final answer, across broken streams and changes of leaders.
 //!
 //! Invariant: an operation that can be repeated without harm (it carries a seq, or a second execution changes nothing)
 //! is repeated until it has a final answer or its time is up; any other is given up once it may have happened. An error
@@ -6,10 +6,10 @@
 //! what a dropped call started (`acquire`).
 
 use crate::clock::Clock;
+use crate::connections::{Connections, Pause};
 use crate::error::{Error, ErrorKind};
-use crate::pilot::{Pause, Pilot};
+use crate::multiplexer::{Broken, Urgency};
 use crate::seqs::{Acks, Seqs};
-use crate::traffic::{Broken, Urgency};
 use std::time::Duration;
 use tokio::time::Instant;
 use tollgate_proto::v1::{self, ErrorReason, operation::Op, operation_result::Result as OpResult};
@@ -25,7 +25,7 @@ pub(crate) struct Call<'a> {
     /// Seqs of the lease whose acknowledgements the call carries.
     pub(crate) seqs: Option<&'a Seqs>,
     /// Reading of the client's clock just before the call, if there is one. It is a little earlier than the sending of
-    /// the first attempt and can replace that time, unless there is no line yet to send it on.
+    /// the first attempt and can replace that time, unless there is no stream yet to send it on.
     pub(crate) begun: Option<Duration>,
 }
 
@@ -39,11 +39,15 @@ pub(crate) struct Answered {
     pub(crate) last_sent: Duration,
 }
 
-/// Carries out a call over the pilot's lines.
-pub(crate) async fn call(pilot: &Pilot, clock: &dyn Clock, call: Call<'_>) -> Result<Answered, Error> {
+/// Carries out a call over the client's session streams.
+pub(crate) async fn call(
+    connections: &Connections,
+    clock: &dyn Clock,
+    call: Call<'_>,
+) -> Result<Answered, Error> {
     let until = call.until;
     let mut state =
-        Calling { pilot, clock, call, attempt: 0, unsure: false, refused: None, first_sent: None };
+        Calling { connections, clock, call, attempt: 0, unsure: false, refused: None, first_sent: None };
     // The future is made where it is awaited: if it were kept in a variable, it would be stored in the caller's future
     // twice.
     let Some(until) = until else { return state.run().await };
@@ -55,7 +59,7 @@ pub(crate) async fn call(pilot: &Pilot, clock: &dyn Clock, call: Call<'_>) -> Re
 
 /// Call in progress.
 struct Calling<'a> {
-    pilot: &'a Pilot,
+    connections: &'a Connections,
     clock: &'a dyn Clock,
     call: Call<'a>,
     attempt: u32,
@@ -81,13 +85,13 @@ impl Calling<'_> {
         let may_repeat = may_repeat(self.call.op);
         let mut pause = Pause::new();
         loop {
-            let group = self.pilot.group_of(self.call.op);
-            let line = if let Some(line) = self.pilot.line_to_now(group) {
-                line
+            let group = self.connections.group_of(self.call.op);
+            let stream = if let Some(stream) = self.connections.stream_to_now(group) {
+                stream
             } else {
-                // Nothing is sent before a line is found, however long that takes.
+                // Nothing is sent before a stream is found, however long that takes.
                 self.call.begun = None;
-                Box::pin(self.pilot.line_to(group)).await
+                Box::pin(self.connections.stream_to(group)).await
             };
             let acks = self.call.seqs.map(|seqs| seqs.take(group));
             identify(self.call.op, self.attempt, acks.as_ref().map_or_else(Vec::new, Acks::ranges));
@@ -96,7 +100,7 @@ impl Calling<'_> {
             // If the caller gives up now, the operation may have happened.
             let unsure_before = std::mem::replace(&mut self.unsure, true);
             self.refused = None;
-            let answer = line.ask(self.call.op, self.call.urgency).await;
+            let answer = stream.ask(self.call.op, self.call.urgency).await;
             self.attempt += 1;
             let error = match answer {
                 Ok(OpResult::Error(error)) => error,
@@ -152,20 +156,20 @@ impl Calling<'_> {
     fn follow(&self, error: &v1::Error) {
         match error.reason() {
             ErrorReason::NotLeader | ErrorReason::Indeterminate if !error.leader_address.is_empty() => {
-                self.pilot.hint(GroupId::new(error.group_id), &error.leader_address);
+                self.connections.hint(GroupId::new(error.group_id), &error.leader_address);
             }
             ErrorReason::NotLeader
             | ErrorReason::NoLeader
             | ErrorReason::WrongGroup
             | ErrorReason::ShuttingDown
-            | ErrorReason::Indeterminate => self.pilot.look_again(),
+            | ErrorReason::Indeterminate => self.connections.look_again(),
             _ => {}
         }
     }
 
     fn too_late(&mut self) -> Error {
-        if self.pilot.line_now().is_none() {
-            return self.pilot.endpoints().unreachable(self.unsure);
+        if self.connections.stream_now().is_none() {
+            return self.connections.endpoints().unreachable(self.unsure);
         }
         if let Some(error) = self.refused.take() {
             return Error::from(error).unsure(self.unsure);

@@ -1,4 +1,4 @@
-//! The client: its endpoints, its lines to the cluster, and the path of every operation.
+//! The client: its endpoints, its streams to the cluster, and the path of every operation.
 
 mod builder;
 
@@ -6,12 +6,12 @@ pub use builder::ClientBuilder;
 
 use crate::call::{self, Answered, Call};
 use crate::clock::Clock;
-use crate::detours::Detours;
+use crate::connections::Connections;
 use crate::error::Error;
-use crate::pilot::Pilot;
-use crate::sentry::Sentry;
+use crate::fallback_keepalives::FallbackKeepalives;
+use crate::multiplexer::Urgency;
+use crate::revocation_watcher::RevocationWatcher;
 use crate::session::SessionBuilder;
-use crate::traffic::Urgency;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,11 +37,11 @@ pub struct Client {
 }
 
 struct Inner {
-    pilot: Arc<Pilot>,
-    sentry: Sentry,
+    connections: Arc<Connections>,
+    revocation_watcher: RevocationWatcher,
     clock: Arc<dyn Clock>,
     runtime: Handle,
-    detours: Detours,
+    fallback_keepalives: FallbackKeepalives,
     client_id: String,
     call_timeout: Duration,
 }
@@ -70,7 +70,7 @@ impl Client {
 
     /// Returns the addresses of the known nodes, given ones first.
     pub fn endpoints(&self) -> Vec<String> {
-        self.inner.pilot.endpoints().all().iter().map(ToString::to_string).collect()
+        self.inner.connections.endpoints().all().iter().map(ToString::to_string).collect()
     }
 
     /// Returns the name of the client in listings.
@@ -87,14 +87,14 @@ impl Client {
 
     /// Carries out a call.
     pub(crate) async fn carry_out(&self, call: Call<'_>) -> Result<Answered, Error> {
-        call::call(&self.inner.pilot, &*self.inner.clock, call).await
+        call::call(&self.inner.connections, &*self.inner.clock, call).await
     }
 
     /// Returns a connection to the node that the session stream goes to, for calls that can't be sent over that stream.
     pub(crate) async fn channel(&self) -> Result<Channel, Error> {
-        match tokio::time::timeout(self.inner.call_timeout, self.inner.pilot.line()).await {
-            Ok(line) => Ok(line.channel()),
-            Err(_) => Err(self.inner.pilot.endpoints().unreachable(false)),
+        match tokio::time::timeout(self.inner.call_timeout, self.inner.connections.stream()).await {
+            Ok(stream) => Ok(stream.channel()),
+            Err(_) => Err(self.inner.connections.endpoints().unreachable(false)),
         }
     }
 
@@ -111,16 +111,16 @@ impl Client {
         &self.inner.runtime
     }
 
-    pub(crate) fn sentry(&self) -> &Sentry {
-        &self.inner.sentry
+    pub(crate) fn revocation_watcher(&self) -> &RevocationWatcher {
+        &self.inner.revocation_watcher
     }
 
-    pub(crate) fn detours(&self) -> &Detours {
-        &self.inner.detours
+    pub(crate) fn fallback_keepalives(&self) -> &FallbackKeepalives {
+        &self.inner.fallback_keepalives
     }
 
-    pub(crate) fn pilot(&self) -> &Pilot {
-        &self.inner.pilot
+    pub(crate) fn connections(&self) -> &Connections {
+        &self.inner.connections
     }
 }
 

@@ -1,12 +1,12 @@
 //! Elections from outside: reading the leader, and following every change. Not here: candidacy (`campaign`).
 
 use crate::client::Client;
+use crate::connections::Pause;
 use crate::consistency::Consistency;
 use crate::convert;
 use crate::error::Error;
+use crate::failure::{Failure, classify};
 use crate::leader::Leader;
-use crate::pilot::Pause;
-use crate::trouble::{Trouble, trouble};
 use crate::unary::ANSWER_BYTES_MAX;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -130,18 +130,18 @@ impl Observer {
     /// Follows the election until the stream breaks. Returns true if anything was received.
     async fn follow(&mut self) -> Result<bool, Over> {
         let client = self.election.client.clone();
-        let line = client.pilot().line().await;
+        let stream = client.connections().stream().await;
         let mut service =
-            ElectionServiceClient::new(line.channel()).max_decoding_message_size(ANSWER_BYTES_MAX);
+            ElectionServiceClient::new(stream.channel()).max_decoding_message_size(ANSWER_BYTES_MAX);
         let request = v1::ObserveRequest { name: self.election.name.clone() };
         let mut changes = match service.observe(request).await {
             Ok(changes) => changes.into_inner(),
-            Err(status) => return self.failed(trouble(&status)).await,
+            Err(status) => return self.failed(classify(&status)).await,
         };
         // Covers changes from before the stream, including the end of a leader, which a new stream does not report.
         match self.election.read(Consistency::Linearizable).await {
             Ok((at, leader)) => self.tell(at, leader).await?,
-            Err(error) => return self.failed(Trouble::of(error)).await,
+            Err(error) => return self.failed(Failure::of(error)).await,
         }
         // A node that can't follow the election ends each stream at once: then the pause before the next stream grows.
         let mut heard = false;
@@ -149,7 +149,7 @@ impl Observer {
             let change = tokio::select! {
                 change = changes.next() => change,
                 // The client has left the node for another, because the node may be cut off from the cluster.
-                () = client.pilot().replaced(&line) => return Ok(true),
+                () = client.connections().replaced(&stream) => return Ok(true),
             };
             heard |= matches!(change, Some(Ok(_)));
             match change {
@@ -158,11 +158,11 @@ impl Observer {
                     let read = read.and_then(|at| Ok((at, change.leader.map(convert::leader).transpose()?)));
                     match read {
                         Ok((at, leader)) => self.tell(at, leader).await?,
-                        Err(error) => return self.failed(Trouble::Lasting(error)).await,
+                        Err(error) => return self.failed(Failure::Lasting(error)).await,
                     }
                 }
                 Some(Err(status)) => {
-                    self.failed(trouble(&status)).await?;
+                    self.failed(classify(&status)).await?;
                     return Ok(heard);
                 }
                 None => return Ok(heard),
@@ -187,10 +187,10 @@ impl Observer {
     }
 
     /// Reports a lasting error and ends; returns false for trouble that passes, which is not reported.
-    async fn failed(&mut self, trouble: Trouble) -> Result<bool, Over> {
+    async fn failed(&mut self, trouble: Failure) -> Result<bool, Over> {
         match trouble {
-            Trouble::Passing => Ok(false),
-            Trouble::Lasting(error) => {
+            Failure::Passing => Ok(false),
+            Failure::Lasting(error) => {
                 // The reader may be gone.
                 let _ = self.told.send(Err(error)).await;
                 Err(Over)

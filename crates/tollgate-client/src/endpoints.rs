@@ -1,7 +1,7 @@
 //! All nodes that a client knows: configured ones, and ones learned from the cluster.
 //!
 //! Invariant: a configured node is never forgotten; a learned node is replaced by what is learned later. Not here: the
-//! choice of the node to use (`pilot`).
+//! choice of the node to use (`connections`).
 
 use crate::endpoint::Endpoint;
 use crate::error::{Error, ErrorKind};

@@ -3,7 +3,7 @@
 //! Invariant: a lost grant stays lost; the last guard that is dropped has the lock released, until the cluster has done
 //! so or the lease is over. Guards are counted by [`Hold`]s, not by references, because others look at a grant for a
 //! moment and must not keep its lock. Not here: requesting the lock (`acquire`), the lease (`session`), noticing a
-//! forced release (`sentry`).
+//! forced release (`revocation_watcher`).
 
 use crate::call::Answered;
 use crate::convert;
@@ -49,7 +49,7 @@ pub(crate) struct Grant {
     converting: OnceLock<Arc<AsyncMutex<()>>>,
     /// Turn of a named owner, if the owner has a name.
     turn: Mutex<Option<Turn>>,
-    /// Number of the grant at the sentry.
+    /// Number of the grant at the revocation watcher.
     post: AtomicU64,
     /// Revision at which each name was seen to be held, in its group.
     pub(crate) seen_at: SmallVec<[AtomicU64; 1]>,
@@ -130,7 +130,7 @@ impl Grant {
         if let Some(turn) = turn {
             turn.held(Arc::downgrade(&grant));
         }
-        grant.post.store(grant.core().client.sentry().add(&grant), Ordering::Relaxed);
+        grant.post.store(grant.core().client.revocation_watcher().add(&grant), Ordering::Relaxed);
         Hold { grant: Some(grant) }
     }
 
@@ -318,7 +318,7 @@ impl Grant {
 
 impl Drop for Grant {
     fn drop(&mut self) {
-        self.core().client.sentry().remove(self.post.load(Ordering::Relaxed));
+        self.core().client.revocation_watcher().remove(self.post.load(Ordering::Relaxed));
     }
 }
 

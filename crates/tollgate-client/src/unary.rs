@@ -4,9 +4,9 @@
 //! Not here: operations of the stream (`call`).
 
 use crate::client::Client;
+use crate::connections::Pause;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, ErrorKind};
-use crate::pilot::Pause;
 use std::future::Future;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
@@ -53,7 +53,9 @@ impl Client {
                 Some(channel) => channel,
                 None => match timeout_at(until, self.channel()).await {
                     Ok(channel) => channel?,
-                    Err(_) => return Err(last.unwrap_or_else(|| self.pilot().endpoints().unreachable(false))),
+                    Err(_) => {
+                        return Err(last.unwrap_or_else(|| self.connections().endpoints().unreachable(false)));
+                    }
                 },
             };
             let error = match timeout_at(until, ask(channel)).await {
@@ -80,13 +82,13 @@ impl Client {
             if !again || Instant::now() >= until {
                 return Err(error);
             }
-            self.pilot().look_again();
+            self.connections().look_again();
             last = Some(error);
             pause.wait(Duration::ZERO).await;
         }
     }
 
-    /// Makes a unary call at the node that the line goes to, once.
+    /// Makes a unary call at the node that the stream goes to, once.
     pub(crate) async fn unary_once<T, F>(&self, ask: impl FnOnce(Channel) -> F) -> Result<T, Error>
     where
         F: Future<Output = Result<Response<T>, Status>>,
@@ -123,8 +125,8 @@ impl Client {
     async fn leader_of(&self, error: &Error, until: Instant) -> Option<Channel> {
         let wire = error.wire()?;
         let address = &wire.leader_address;
-        self.pilot().hint(GroupId::new(wire.group_id), address);
-        if self.pilot().is_behind_gateway() {
+        self.connections().hint(GroupId::new(wire.group_id), address);
+        if self.connections().is_behind_gateway() {
             return None;
         }
         let endpoint = Endpoint::parse(address).ok()?;

@@ -6,8 +6,8 @@
 //! locks are lost or stay held: keepalives and releases. Invariant: a refused operation has not happened. Not here: the
 //! bound on inputs in the driver's inbox (`tollgate_node`), limits of single sessions (`session`).
 
-use crate::asked::{Asked, KINDS};
 use crate::operation;
+use crate::request_info::{KINDS, RequestInfo};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tollgate_proto::v1;
@@ -74,12 +74,12 @@ impl Admission {
     }
 
     /// Lets an operation in, or returns the error that refuses it.
-    pub(crate) fn admit(&self, asked: Asked) -> Result<Place, v1::Error> {
-        let place = Place { under_way: Arc::clone(&self.under_way), left: AtomicBool::new(false) };
+    pub(crate) fn admit(&self, asked: RequestInfo) -> Result<AdmissionPermit, v1::Error> {
+        let permit = AdmissionPermit { under_way: Arc::clone(&self.under_way), left: AtomicBool::new(false) };
         if self.under_way.fetch_add(1, Ordering::Relaxed) < room(RANKS[asked.kind], self.admitted_max) {
-            return Ok(place);
+            return Ok(permit);
         }
-        drop(place);
+        drop(permit);
         let says = format!(
             "more than {} operations are under way here, and those that want locks are refused first: nothing was \
              done; wait a little and try again, or ask elsewhere",
@@ -92,12 +92,12 @@ impl Admission {
 
 /// An operation that was let in. It counts as in flight until it is dropped or waits in a queue.
 #[derive(Debug)]
-pub struct Place {
+pub struct AdmissionPermit {
     under_way: Arc<AtomicUsize>,
     left: AtomicBool,
 }
 
-impl Place {
+impl AdmissionPermit {
     /// Stops counting the operation as in flight, because it waits in a queue.
     pub fn leave(&self) {
         if !self.left.swap(true, Ordering::Relaxed) {
@@ -106,7 +106,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for AdmissionPermit {
     fn drop(&mut self) {
         self.leave();
     }
@@ -117,12 +117,12 @@ mod tests {
     use super::*;
     use tollgate_proto::v1::ErrorReason;
 
-    fn asked(kind: &str) -> Asked {
+    fn asked(kind: &str) -> RequestInfo {
         let kind = KINDS.iter().position(|known| *known == kind).unwrap();
-        Asked { kind, fencing_token: 0 }
+        RequestInfo { kind, fencing_token: 0 }
     }
 
-    fn fill(admission: &Admission, kind: &str) -> Vec<Place> {
+    fn fill(admission: &Admission, kind: &str) -> Vec<AdmissionPermit> {
         std::iter::from_fn(|| admission.admit(asked(kind)).ok()).collect()
     }
 

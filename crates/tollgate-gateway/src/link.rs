@@ -5,8 +5,8 @@
 //! outcome is unknown; if its caller leaves before that, the other node is told. Not here: the decision to retry
 //! (`router`).
 
-use crate::line::Line;
 use crate::operation::{Kind, Prepared};
+use crate::queue_notice::QueueNotice;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -152,7 +152,7 @@ impl Links {
         address: &str,
         op: Op,
         from: &Address,
-        place_in_line: Line,
+        place_in_line: QueueNotice,
     ) -> Result<Awaited, Lost> {
         let link = self.link(whom, address);
         let id = link.next.fetch_add(1, Ordering::Relaxed) + 1;
@@ -230,7 +230,7 @@ struct Call {
     /// True once the caller no longer wants the answer.
     gone: Arc<AtomicBool>,
     /// Effects of joining a queue at the other node.
-    line: Line,
+    line: QueueNotice,
 }
 
 impl Call {
@@ -265,7 +265,7 @@ struct Pending {
 #[derive(Debug)]
 struct Waiting {
     answer: oneshot::Sender<Result<OpResult, Lost>>,
-    line: Line,
+    line: QueueNotice,
     /// True if the operation was sent in a frame of its own that may have been too long.
     suspect: bool,
 }
@@ -475,7 +475,7 @@ async fn open(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::line::OnQueue;
+    use crate::queue_notice::OnQueue;
 
     type Answered = oneshot::Receiver<Result<OpResult, Lost>>;
 
@@ -483,7 +483,7 @@ mod tests {
         let (answer, answered) = oneshot::channel();
         let put = v1::PutRequest { value: vec![7; bytes], ..Default::default() };
         let (from, gone) = (String::new(), Arc::default());
-        (Call { id, op: Op::Put(put), from, answer, gone, line: Line::default() }, answered)
+        (Call { id, op: Op::Put(put), from, answer, gone, line: QueueNotice::default() }, answered)
     }
 
     /// Returns queues with room for `room` calls.
@@ -580,13 +580,13 @@ mod tests {
     #[test]
     fn what_waits_in_a_queue_elsewhere_tells_so_and_gives_its_place_to_the_next() {
         let admission = crate::admission::Admission::new(1);
-        let asked = crate::asked::Asked { kind: 0, fencing_token: 0 };
+        let asked = crate::request_info::RequestInfo { kind: 0, fencing_token: 0 };
         let pending = Pending::default();
         let (waits, _answered) = call(1, 1);
-        let place = Arc::new(admission.admit(asked).unwrap());
+        let permit = Arc::new(admission.admit(asked).unwrap());
         let (tell, told) = std::sync::mpsc::channel();
         let on_queue = Some(OnQueue::new(move |queued: v1::Queued| tell.send(queued.position).unwrap()));
-        let line = Line { place: Some(Arc::clone(&place)), on_queue };
+        let line = QueueNotice { permit: Some(Arc::clone(&permit)), on_queue };
         pending.add(Call { line, ..waits });
         assert!(admission.admit(asked).is_err());
         for position in [7, 2] {

@@ -26,9 +26,9 @@ mod part;
 mod query;
 mod register;
 mod rejection;
-mod route;
 #[cfg(test)]
-mod trips;
+mod round_trips;
+mod route;
 mod view;
 mod watch;
 

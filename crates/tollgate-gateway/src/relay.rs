@@ -8,9 +8,9 @@
 //! gateway would have to keep the same for each reader. Not here: operations (`router`), the contents of a call
 //! (`tollgate-server`).
 
-use crate::chart::Chart;
+use crate::discovery::Discovery;
 use crate::link::ANSWER_BYTES_MAX;
-use crate::scout::Scout;
+use crate::routing_table::RoutingTable;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -88,7 +88,7 @@ pub struct Relay {
 #[derive(Debug)]
 struct Shared {
     status: watch::Receiver<NodeStatus>,
-    chart: watch::Receiver<Arc<Chart>>,
+    routing_table: watch::Receiver<Arc<RoutingTable>>,
     hurry: Arc<Notify>,
     channels: Mutex<BTreeMap<String, Vec<Channel>>>,
     /// Number of calls, used to distribute them.
@@ -96,10 +96,11 @@ struct Shared {
 }
 
 impl Relay {
-    pub(crate) fn new(scout: &Scout) -> Relay {
-        let (status, chart, hurry) = (scout.status(), scout.chart(), scout.hurry());
+    pub(crate) fn new(discovery: &Discovery) -> Relay {
+        let (status, routing_table, hurry) =
+            (discovery.status(), discovery.routing_table(), discovery.hurry());
         let (channels, turn) = (Mutex::default(), AtomicUsize::new(0));
-        Relay { shared: Arc::new(Shared { status, chart, hurry, channels, turn }) }
+        Relay { shared: Arc::new(Shared { status, routing_table, hurry, channels, turn }) }
     }
 
     /// Has a node answer a call.
@@ -183,7 +184,7 @@ impl Relay {
         }
     }
 
-    /// Has the scout poll at once if its knowledge was no help. A refusal by the right node is no reason to poll.
+    /// Has the discovery poll at once if its knowledge was no help. A refusal by the right node is no reason to poll.
     fn hurry_after(&self, error: &v1::Error) {
         use ErrorReason as R;
         if matches!(error.reason(), R::NotLeader | R::NoLeader | R::ShuttingDown | R::Indeterminate) {
@@ -194,9 +195,9 @@ impl Relay {
     /// Waits until a node has lost touch with the others, or the gateway stops. Returns the error that ends the node's
     /// streams.
     pub async fn lost_touch(&self, serving: Serving) -> v1::Error {
-        let (chart, mut status) = (self.shared.chart.clone(), self.shared.status.clone());
+        let (routing_table, mut status) = (self.shared.routing_table.clone(), self.shared.status.clone());
         let why = tokio::select! {
-            () = out_of_touch(chart, serving) => "it has lost touch with the cluster",
+            () = out_of_touch(routing_table, serving) => "it has lost touch with the cluster",
             _ = status.wait_for(|status| status.stopping) => "the gateway is stopping",
         };
         broke_off(serving.node, why)
@@ -209,49 +210,52 @@ impl Relay {
     }
 
     fn channel(&self, whom: Whom) -> Result<(Serving, Channel), v1::Error> {
-        let chart = Arc::clone(&self.shared.chart.borrow());
+        let routing_table = Arc::clone(&self.shared.routing_table.borrow());
         let turn = self.shared.turn.fetch_add(1, Ordering::Relaxed);
         let node = match whom {
             Whom::Node(node) => Some(node),
             Whom::Leader(group) => self.shared.status.borrow().leader(group),
-            Whom::Any => any(&chart, turn),
+            Whom::Any => any(&routing_table, turn),
         };
         let node = node.ok_or_else(|| {
             self.shared.hurry.notify_one();
-            nobody(&chart)
+            nobody(&routing_table)
         })?;
-        let address = chart.clients.get(&node).ok_or_else(|| {
+        let address = routing_table.clients.get(&node).ok_or_else(|| {
             let says = format!("no node {node} is known: `tollgate member ls` lists those that are");
             v1::Error::new(ErrorReason::BadField, says)
         })?;
         let mut channels = self.shared.channels.lock().expect("nobody panics with it");
         if !channels.contains_key(address) {
             // Nodes that are no longer members need no connections.
-            channels.retain(|kept, _| chart.clients.values().any(|address| address == kept));
+            channels.retain(|kept, _| routing_table.clients.values().any(|address| address == kept));
             channels.insert(address.clone(), dial(address)?);
         }
-        let channel = channels[address][turn / chart.clients.len().max(1) % CONNECTIONS].clone();
-        Ok((Serving { node, in_touch: chart.in_touch.contains(&node) }, channel))
+        let channel = channels[address][turn / routing_table.clients.len().max(1) % CONNECTIONS].clone();
+        Ok((Serving { node, in_touch: routing_table.in_touch.contains(&node) }, channel))
     }
 }
 
 /// Waits until a node has lost touch with the others. A node that was chosen while none was known to be in touch gets
 /// some time to get in touch first: if its streams were ended at once, they would only be opened again.
-async fn out_of_touch(mut chart: watch::Receiver<Arc<Chart>>, Serving { node, in_touch }: Serving) {
+async fn out_of_touch(
+    mut routing_table: watch::Receiver<Arc<RoutingTable>>,
+    Serving { node, in_touch }: Serving,
+) {
     if !in_touch {
-        let touches = chart.wait_for(|chart| chart.in_touch.contains(&node));
+        let touches = routing_table.wait_for(|routing_table| routing_table.in_touch.contains(&node));
         let _ = tokio::time::timeout(TOUCH_PATIENCE, touches).await;
     }
-    // Returns when the node has lost touch, or when the scout is gone.
-    let _ = chart.wait_for(|chart| !chart.in_touch.contains(&node)).await;
+    // Returns when the node has lost touch, or when the discovery is gone.
+    let _ = routing_table.wait_for(|routing_table| !routing_table.in_touch.contains(&node)).await;
 }
 
 /// Returns one of the nodes that are in touch with the others, or, if there are none, one of those that have something
 /// to read.
-fn any(chart: &Chart, turn: usize) -> Option<NodeId> {
-    let in_touch = chart.in_touch.iter().nth(turn % chart.in_touch.len().max(1));
+fn any(routing_table: &RoutingTable, turn: usize) -> Option<NodeId> {
+    let in_touch = routing_table.in_touch.iter().nth(turn % routing_table.in_touch.len().max(1));
     in_touch.copied().or_else(|| {
-        let full = chart.clients.keys().filter(|node| !chart.bystanders.contains(*node));
+        let full = routing_table.clients.keys().filter(|node| !routing_table.bystanders.contains(*node));
         let full: Vec<NodeId> = full.copied().collect();
         full.get(turn % full.len().max(1)).copied()
     })
@@ -300,13 +304,13 @@ pub(crate) fn without_address(error: v1::Error) -> v1::Error {
 }
 
 /// Returns the error for a gateway that has no node to ask, with the troubles of each address.
-pub(crate) fn nobody(chart: &Chart) -> v1::Error {
-    let says = if chart.troubles.is_empty() {
+pub(crate) fn nobody(routing_table: &RoutingTable) -> v1::Error {
+    let says = if routing_table.troubles.is_empty() {
         "no node of the cluster is known to lead, and nothing was done: ask again".to_owned()
     } else {
         format!(
             "this gateway finds no leader, and nothing was done: ask again, and look after the nodes ({})",
-            chart.troubles
+            routing_table.troubles
         )
     };
     v1::Error { retry_after_ms: RETRY_MS, ..v1::Error::new(ErrorReason::NoLeader, says) }
@@ -352,8 +356,9 @@ mod tests {
 
     #[test]
     fn a_gateway_that_sees_no_cluster_says_what_it_tries() {
-        let chart = Chart { troubles: "n1:1: connection refused".to_owned(), ..Chart::blank() };
-        let error = nobody(&chart);
+        let routing_table =
+            RoutingTable { troubles: "n1:1: connection refused".to_owned(), ..RoutingTable::blank() };
+        let error = nobody(&routing_table);
         assert_eq!((error.code, error.may_have_happened), (Code::Unavailable as i32, false));
         assert!(error.message.contains("n1:1: connection refused") && error.retry_after_ms > 0, "{error:?}");
     }
@@ -363,32 +368,32 @@ mod tests {
         let node = |number| NodeId::new(number).unwrap();
         let clients = (1..=3).map(|number| (node(number), format!("n{number}:1"))).collect();
         let bystanders = [node(1), node(3)].into();
-        let mut chart = Chart { clients, bystanders, ..Chart::blank() };
+        let mut routing_table = RoutingTable { clients, bystanders, ..RoutingTable::blank() };
         for turn in 0..4 {
-            assert_eq!(any(&chart, turn), Some(node(2)));
+            assert_eq!(any(&routing_table, turn), Some(node(2)));
         }
-        chart.in_touch = [node(2)].into();
-        assert_eq!(any(&chart, 5), Some(node(2)));
-        chart.clients.clear();
-        chart.in_touch.clear();
-        assert_eq!(any(&chart, 5), None);
+        routing_table.in_touch = [node(2)].into();
+        assert_eq!(any(&routing_table, 5), Some(node(2)));
+        routing_table.clients.clear();
+        routing_table.in_touch.clear();
+        assert_eq!(any(&routing_table, 5), None);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_stream_ends_when_its_node_loses_touch_and_not_because_none_is_known_to_have_it() {
         let node = NodeId::new(1).unwrap();
         let with = |in_touch: &[NodeId]| {
-            Arc::new(Chart { in_touch: in_touch.iter().copied().collect(), ..Chart::blank() })
+            Arc::new(RoutingTable { in_touch: in_touch.iter().copied().collect(), ..RoutingTable::blank() })
         };
-        let (publish, chart) = watch::channel(with(&[]));
+        let (publish, routing_table) = watch::channel(with(&[]));
         let ends = async |in_touch, ms| {
-            let waits = out_of_touch(chart.clone(), Serving { node, in_touch });
+            let waits = out_of_touch(routing_table.clone(), Serving { node, in_touch });
             tokio::time::timeout(Duration::from_millis(ms), waits).await.is_ok()
         };
         assert!(ends(true, 1).await && !ends(false, 9_000).await && ends(false, 11_000).await);
         publish.send_replace(with(&[node]));
         assert!(!ends(true, 60_000).await && !ends(false, 60_000).await);
-        let waiting = tokio::spawn(out_of_touch(chart.clone(), Serving { node, in_touch: false }));
+        let waiting = tokio::spawn(out_of_touch(routing_table.clone(), Serving { node, in_touch: false }));
         tokio::task::yield_now().await;
         publish.send_replace(with(&[]));
         waiting.await.unwrap();
@@ -397,8 +402,9 @@ mod tests {
     /// Returns a relay that knows one node, which leads; nothing is ever sent to that node.
     fn relay() -> Relay {
         let node = NodeId::new(1).unwrap();
-        let chart = Chart { clients: [(node, "127.0.0.1:1".to_owned())].into(), ..Chart::blank() };
-        let chart = Chart { in_touch: [node].into(), ..chart };
+        let routing_table =
+            RoutingTable { clients: [(node, "127.0.0.1:1".to_owned())].into(), ..RoutingTable::blank() };
+        let routing_table = RoutingTable { in_touch: [node].into(), ..routing_table };
         let (role, leader) = (tollgate_replica::Role::Follower, Some(node));
         let known = tollgate_node::GroupStatus {
             role,
@@ -411,9 +417,9 @@ mod tests {
         };
         let groups = [(GroupId::MAP, known)].into();
         let (_, status) = watch::channel(NodeStatus { groups, ..NodeStatus::default() });
-        let (_, chart) = watch::channel(Arc::new(chart));
+        let (_, routing_table) = watch::channel(Arc::new(routing_table));
         let (hurry, channels, turn) = (Arc::default(), Mutex::default(), AtomicUsize::new(0));
-        Relay { shared: Arc::new(Shared { status, chart, hurry, channels, turn }) }
+        Relay { shared: Arc::new(Shared { status, routing_table, hurry, channels, turn }) }
     }
 
     #[tokio::test]
@@ -454,8 +460,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_relay_without_a_cluster_refuses_at_once() {
-        let scout = Scout::start(vec!["127.0.0.1:1".to_owned()], None);
-        let relay = Relay::new(&scout);
+        let discovery = Discovery::start(vec!["127.0.0.1:1".to_owned()], None);
+        let relay = Relay::new(&discovery);
         let asked = relay.ask(Whom::Any, Repeat::Look, |_| async { Ok(Response::new(())) }).await;
         assert_eq!(asked.unwrap_err().reason(), ErrorReason::NoLeader);
         let named = NodeId::new(4).unwrap();

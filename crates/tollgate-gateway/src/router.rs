@@ -2,8 +2,8 @@
 //!
 //! Invariant: an operation is sent again only if that is harmless, with its attempt counted up, so that a caller sees
 //! one effect and one answer through changes of leaders. The leader knows the callers that attend a waiting request,
-//! and is told when one goes (`standing`). Not here: the meaning of an operation (`operation`), the streams of sessions
-//! (`session`).
+//! and is told when one goes (`attended_call`). Not here: the meaning of an operation (`operation`), the streams of
+//! sessions (`session`).
 
 mod completion;
 mod entry;
@@ -12,19 +12,19 @@ mod repeats;
 
 pub use completion::is_incomplete;
 
-use crate::admission::{Admission, Place};
-use crate::asked::{Asked, OperationMeter};
-use crate::chart::Chart;
+use crate::admission::{Admission, AdmissionPermit};
+use crate::attended_call::AttendedCall;
 use crate::deadlocks::Deadlocks;
-use crate::introduction::{INTRODUCTIONS_MAX, Introductions, unknown_lease};
-use crate::keepers::Keepers;
-use crate::line::{Line, OnQueue};
+use crate::discovery::Discovery;
+use crate::lease_sessions::LeaseSessions;
 use crate::link::{Links, Lost, Purpose};
 use crate::operation::{self, Context, ForcedRelease, HeaderInfo, Kind, Prepared, Query};
+use crate::queue_notice::{OnQueue, QueueNotice};
 use crate::relay::{Relay, nobody};
-use crate::scout::Scout;
+use crate::request_info::{OperationMeter, RequestInfo};
+use crate::routing_table::RoutingTable;
 use crate::several::split;
-use crate::standing::Standing;
+use crate::stub_registration::{STUB_REGISTRATIONS_MAX, StubRegistrations, unknown_lease};
 use repeats::{count_attempt, judge, patience_of, settle, wait_of};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -62,20 +62,20 @@ pub struct Router {
 struct Shared {
     /// The local node, if there is one.
     node: Option<NodeHandle>,
-    /// The gateway's replacements for a local node: the wake-up of its scout, and the relay for calls that are not
+    /// The gateway's replacements for a local node: the wake-up of its discovery, and the relay for calls that are not
     /// operations.
     gateway: Option<(Arc<Notify>, Relay)>,
     /// Status of the groups.
     status: watch::Receiver<NodeStatus>,
     /// View of the cluster, as far as the status does not have it.
-    chart: watch::Receiver<Arc<Chart>>,
+    routing_table: watch::Receiver<Arc<RoutingTable>>,
     admission: Admission,
     links: Links,
     meter: Arc<dyn OperationMeter>,
     deadlocks: Deadlocks,
-    introductions: Introductions,
+    stub_registrations: StubRegistrations,
     /// Sessions of this node by the lease that they keep alive: only the last one to go ends the lease.
-    kept: Keepers,
+    kept: LeaseSessions,
 }
 
 /// Outcome of one attempt.
@@ -93,24 +93,24 @@ enum Attempt {
 
 /// Origin and purpose of an operation.
 #[derive(Clone, Copy)]
-pub(crate) struct Errand<'a> {
+pub(crate) struct CallContext<'a> {
     pub(crate) from: &'a Address,
     pub(crate) purpose: Purpose,
     /// The attending caller, if the operation may wait and there is one.
-    standing: Option<&'a Standing>,
+    attended_call: Option<&'a AttendedCall>,
     /// Admission of the operation, which counts as in flight until it waits in a queue.
-    place: Option<&'a Arc<Place>>,
+    permit: Option<&'a Arc<AdmissionPermit>>,
     /// Callback for the moment when the operation joins a queue.
     on_queue: Option<&'a OnQueue>,
 }
 
-impl<'a> Errand<'a> {
-    pub(crate) fn new(from: &'a Address, purpose: Purpose) -> Errand<'a> {
-        Errand { from, purpose, standing: None, place: None, on_queue: None }
+impl<'a> CallContext<'a> {
+    pub(crate) fn new(from: &'a Address, purpose: Purpose) -> CallContext<'a> {
+        CallContext { from, purpose, attended_call: None, permit: None, on_queue: None }
     }
 
-    fn line(&self) -> Line {
-        Line { place: self.place.cloned(), on_queue: self.on_queue.cloned() }
+    fn line(&self) -> QueueNotice {
+        QueueNotice { permit: self.permit.cloned(), on_queue: self.on_queue.cloned() }
     }
 }
 
@@ -123,37 +123,37 @@ impl Router {
         clients: BTreeMap<NodeId, String>,
         meter: Arc<dyn OperationMeter>,
     ) -> Router {
-        let chart = Chart::new(node.cluster(), Some(Arc::new(first_map)), clients);
+        let routing_table = RoutingTable::new(node.cluster(), Some(Arc::new(first_map)), clients);
         // The view never changes, so its sender is dropped.
-        let (_, chart) = watch::channel(Arc::new(chart));
+        let (_, routing_table) = watch::channel(Arc::new(routing_table));
         let status = node.status().clone();
-        Router::new(Some(node), None, status, chart, meter)
+        Router::new(Some(node), None, status, routing_table, meter)
     }
 
-    /// Returns a router without a node: everything is sent to the leaders that a scout knows.
-    pub fn alone(scout: &Scout, meter: Arc<dyn OperationMeter>) -> Router {
-        let gateway = Some((scout.hurry(), Relay::new(scout)));
-        Router::new(None, gateway, scout.status(), scout.chart(), meter)
+    /// Returns a router without a node: everything is sent to the leaders that a discovery knows.
+    pub fn alone(discovery: &Discovery, meter: Arc<dyn OperationMeter>) -> Router {
+        let gateway = Some((discovery.hurry(), Relay::new(discovery)));
+        Router::new(None, gateway, discovery.status(), discovery.routing_table(), meter)
     }
 
     fn new(
         node: Option<NodeHandle>,
         gateway: Option<(Arc<Notify>, Relay)>,
         status: watch::Receiver<NodeStatus>,
-        chart: watch::Receiver<Arc<Chart>>,
+        routing_table: watch::Receiver<Arc<RoutingTable>>,
         meter: Arc<dyn OperationMeter>,
     ) -> Router {
         let shared = Shared {
             node,
             gateway,
             status,
-            chart,
+            routing_table,
             admission: Admission::new(usize::MAX),
             links: Links::default(),
             meter,
             deadlocks: Deadlocks::default(),
-            introductions: Introductions::default(),
-            kept: Keepers::default(),
+            stub_registrations: StubRegistrations::default(),
+            kept: LeaseSessions::default(),
         };
         Router { shared: Arc::new(shared) }
     }
@@ -168,7 +168,7 @@ impl Router {
     }
 
     /// Admits one more operation to those in flight.
-    pub fn admit(&self, asked: Asked) -> Result<Place, v1::Error> {
+    pub fn admit(&self, asked: RequestInfo) -> Result<AdmissionPermit, v1::Error> {
         self.shared.admission.admit(asked).inspect_err(|_| self.shared.meter.shed(asked))
     }
 
@@ -178,13 +178,13 @@ impl Router {
     }
 
     /// Records an operation that was not carried out by [`Router::execute`].
-    pub fn measure(&self, asked: Asked, result: &OpResult, took: Duration) {
+    pub fn measure(&self, asked: RequestInfo, result: &OpResult, took: Duration) {
         self.shared.meter.operation(asked, result, took);
     }
 
     /// Returns the id of the cluster.
     pub fn cluster(&self) -> ClusterId {
-        self.shared.chart.borrow().cluster
+        self.shared.routing_table.borrow().cluster
     }
 
     /// Returns the local node, if there is one.
@@ -218,9 +218,9 @@ impl Router {
         }
     }
 
-    /// Returns the introductions of leases to other groups that are in progress.
-    pub(crate) fn introductions(&self) -> &Introductions {
-        &self.shared.introductions
+    /// Returns the stub registrations of leases to other groups that are in progress.
+    pub(crate) fn stub_registrations(&self) -> &StubRegistrations {
+        &self.shared.stub_registrations
     }
 
     /// Returns the group map. A gateway that has not seen the cluster yet assumes a single group: where that matters,
@@ -232,7 +232,7 @@ impl Router {
     /// Returns the group map; none on a gateway that has not seen the cluster yet.
     pub fn known_map(&self) -> Option<Arc<GroupMap>> {
         let known = self.shared.status.borrow().map.clone();
-        known.or_else(|| self.shared.chart.borrow().map.clone())
+        known.or_else(|| self.shared.routing_table.borrow().map.clone())
     }
 
     /// Returns true if this node leads the group and serves clients.
@@ -254,9 +254,9 @@ impl Router {
 
     /// Returns the address at which a node serves clients, if known.
     pub fn client_address(&self, node: NodeId) -> Option<String> {
-        self.shared.chart.borrow().clients.get(&node).cloned().or_else(|| {
+        self.shared.routing_table.borrow().clients.get(&node).cloned().or_else(|| {
             let members = Arc::clone(&self.shared.status.borrow().members);
-            let replicated = &members.whereabouts_of(node).client;
+            let replicated = &members.addresses_of(node).client;
             (*replicated != HostPort::NONE).then(|| replicated.to_string())
         })
     }
@@ -311,27 +311,27 @@ impl Router {
         }
     }
 
-    fn prepare(&self, op: &Op, errand: Errand<'_>) -> Result<Prepared, v1::Error> {
-        let mut prepared = operation::prepare(op, &self.map(), errand.from)?;
-        errand.purpose.apply(&mut prepared, errand.from);
+    fn prepare(&self, op: &Op, call_context: CallContext<'_>) -> Result<Prepared, v1::Error> {
+        let mut prepared = operation::prepare(op, &self.map(), call_context.from)?;
+        call_context.purpose.apply(&mut prepared, call_context.from);
         Ok(prepared)
     }
 
-    async fn until_done(&self, op: &mut Op, prepared: Prepared, errand: Errand<'_>) -> OpResult {
+    async fn until_done(&self, op: &mut Op, prepared: Prepared, call_context: CallContext<'_>) -> OpResult {
         let began = Instant::now();
-        let until = began + patience_of(op, errand.purpose) + wait_of(op);
+        let until = began + patience_of(op, call_context.purpose) + wait_of(op);
         let (group, may_repeat) = (prepared.group, prepared.context.may_repeat());
         let (epoch, mut next, mut hint) = (prepared.map_epoch(), Some(prepared), None);
         let (mut pause, mut unsure, mut introduced, mut breaks) = (PAUSE_MIN, None, 0, 0);
         loop {
-            let prepared = match next.take().map_or_else(|| self.prepare_again(op, epoch, errand), Ok) {
+            let prepared = match next.take().map_or_else(|| self.prepare_again(op, epoch, call_context), Ok) {
                 Ok(prepared) => prepared,
                 Err(error) if error.reason() == v1::ErrorReason::WrongGroup => {
                     return OpResult::Error(v1::Error { may_have_happened: unsure.is_some(), ..error });
                 }
                 Err(error) => return OpResult::Error(unsure.unwrap_or(error)),
             };
-            match self.attempt(op, prepared, hint, errand).await {
+            match self.attempt(op, prepared, hint, call_context).await {
                 Attempt::Done(result) => return settle(op, result, unsure),
                 Attempt::Unsure(error) if !may_repeat => return OpResult::Error(error),
                 Attempt::Unsure(error) => {
@@ -346,13 +346,13 @@ impl Router {
                     (hint, unsure) = (None, Some(Lost::unsure(group)));
                 }
                 Attempt::Elsewhere(leader) => hint = leader.filter(|leader| Some(*leader) != hint),
-                Attempt::Introduced if introduced < INTRODUCTIONS_MAX => {
+                Attempt::Introduced if introduced < STUB_REGISTRATIONS_MAX => {
                     introduced += 1;
                     continue;
                 }
                 Attempt::Introduced => hint = None,
             }
-            if errand.standing.is_some_and(Standing::is_gone) {
+            if call_context.attended_call.is_some_and(AttendedCall::is_gone) {
                 // A request that may be waiting in a queue is ended there a while later, because no caller comes back
                 // for it.
                 return OpResult::Error(unsure.unwrap_or_else(|| self.no_leader(group)));
@@ -369,13 +369,13 @@ impl Router {
             if self.pause(group, &mut pause).await.is_err() {
                 return OpResult::Error(unsure.unwrap_or_else(|| stopped(group)));
             }
-            if errand.standing.is_some_and(Standing::is_gone) {
+            if call_context.attended_call.is_some_and(AttendedCall::is_gone) {
                 return OpResult::Error(unsure.unwrap_or_else(|| self.no_leader(group)));
             }
         }
     }
 
-    /// Has a gateway's scout poll at once, because the leaders it knows were no help.
+    /// Has a gateway's discovery poll at once, because the leaders it knows were no help.
     fn look_again(&self) {
         if let Some((hurry, _)) = &self.shared.gateway {
             hurry.notify_one();
@@ -396,14 +396,19 @@ impl Router {
         Ok(())
     }
 
-    fn prepare_again(&self, op: &mut Op, epoch: u64, errand: Errand<'_>) -> Result<Prepared, v1::Error> {
+    fn prepare_again(
+        &self,
+        op: &mut Op,
+        epoch: u64,
+        call_context: CallContext<'_>,
+    ) -> Result<Prepared, v1::Error> {
         count_attempt(op);
         let map = self.map();
         if map.epoch() != epoch && split(op, &map).is_some() {
             let says = "its names came to live in several groups while it was tried: ask again";
             return Err(v1::Error::new(v1::ErrorReason::WrongGroup, says));
         }
-        let mut prepared = self.prepare(op, errand)?;
+        let mut prepared = self.prepare(op, call_context)?;
         if let Kind::Command { fast, .. } = &mut prepared.kind {
             // An earlier attempt may have been granted.
             *fast = false;
@@ -416,7 +421,7 @@ impl Router {
         op: &Op,
         prepared: Prepared,
         hint: Option<NodeId>,
-        errand: Errand<'_>,
+        call_context: CallContext<'_>,
     ) -> Attempt {
         let group = prepared.group;
         let serves = self.serves(group);
@@ -429,7 +434,7 @@ impl Router {
             Kind::Command { .. } | Kind::KeepAlive(_) => false,
         };
         if serves || can_read {
-            return self.ask_here(prepared, errand).await;
+            return self.ask_here(prepared, call_context).await;
         }
         let elsewhere = leader.filter(|leader| Some(*leader) != self.own_id());
         let Some((leader, address)) = elsewhere.and_then(|leader| {
@@ -439,11 +444,11 @@ impl Router {
             return Attempt::Elsewhere(None);
         };
         let may_repeat = prepared.context.may_repeat();
-        let whom = (leader, errand.purpose);
+        let whom = (leader, call_context.purpose);
         let op = if self.node().is_some() { op.clone() } else { passed_on(op) };
         let sent = tokio::select! {
             biased;
-            sent = self.shared.links.call(whom, &address, op, errand.from, errand.line()) => sent.ok(),
+            sent = self.shared.links.call(whom, &address, op, call_context.from, call_context.line()) => sent.ok(),
             () = self.replaced(group, leader, term) => None,
         };
         // This attempt did nothing; that must not hide that an earlier attempt may have happened.
@@ -462,7 +467,7 @@ impl Router {
                 biased;
                 called = call.answer() => break called,
                 () = &mut silent => break Err(Lost::SENT),
-                () = gone(errand.standing), if !told => {
+                () = gone(call_context.attended_call), if !told => {
                     call.hang_up();
                     told = true;
                 }
@@ -490,7 +495,7 @@ impl Router {
         }
     }
 
-    async fn ask_here(&self, prepared: Prepared, errand: Errand<'_>) -> Attempt {
+    async fn ask_here(&self, prepared: Prepared, call_context: CallContext<'_>) -> Attempt {
         let Prepared { group, kind, context, .. } = prepared;
         let began = Instant::now();
         let called = match kind {
@@ -498,7 +503,7 @@ impl Router {
             Kind::KeepAlive(renewal) => self.here().call(Ask::KeepAlive { group, renewal }).await,
             Kind::Command { command, fast } => {
                 let ask = Ask::Command { group, command: Box::new(command), fast };
-                self.call_here(ask, errand).await
+                self.call_here(ask, call_context).await
             }
         };
         match called {
@@ -512,24 +517,24 @@ impl Router {
         }
     }
 
-    /// Asks this node. If the caller goes before the answer, the `Desk` is told, and answers at once.
-    async fn call_here(&self, ask: Ask, errand: Errand<'_>) -> Result<Called, NotAnswered> {
+    /// Asks this node. If the caller goes before the answer, the `Dispatcher` is told, and answers at once.
+    async fn call_here(&self, ask: Ask, call_context: CallContext<'_>) -> Result<Called, NotAnswered> {
         let node = self.here();
-        let line = errand.line();
+        let line = call_context.line();
         let queued = move |create_revision: Revision, position| {
             line.joined(v1::Queued { position, create_revision: create_revision.get() });
         };
-        let Some(standing) = errand.standing else {
+        let Some(attended_call) = call_context.attended_call else {
             return node.call_by(node.fresh_stream(), ask, queued).await;
         };
-        let mut call = std::pin::pin!(node.call_by(standing.stream, ask, queued));
+        let mut call = std::pin::pin!(node.call_by(attended_call.stream, ask, queued));
         let mut told = false;
         loop {
             tokio::select! {
                 biased;
                 called = &mut call => return called,
-                () = standing.gone(), if !told => {
-                    node.tell(Ask::HangUp(CallerKey { stream: standing.stream, call: 0 }));
+                () = attended_call.gone(), if !told => {
+                    node.tell(Ask::HangUp(CallerKey { stream: attended_call.stream, call: 0 }));
                     told = true;
                 }
             }
@@ -605,7 +610,7 @@ impl Router {
             let status = self.shared.status.borrow();
             status.groups.get(&group).map_or((0, None), |status| (status.term, status.lineage))
         };
-        let (cluster, node) = (self.shared.chart.borrow().cluster, self.own_id());
+        let (cluster, node) = (self.shared.routing_table.borrow().cluster, self.own_id());
         HeaderInfo { cluster, node, group, revision: revision.unwrap_or(Revision::ZERO), term, lineage }
     }
 
@@ -672,27 +677,27 @@ impl Router {
 
     fn no_leader(&self, group: GroupId) -> v1::Error {
         if self.node().is_none() {
-            return v1::Error { group_id: group.number(), ..nobody(&self.shared.chart.borrow()) };
+            return v1::Error { group_id: group.number(), ..nobody(&self.shared.routing_table.borrow()) };
         }
         self.not_leader(group, None)
     }
 
     /// Returns the leases that sessions of this node keep alive.
-    pub fn keepers(&self) -> &Keepers {
+    pub fn lease_sessions(&self) -> &LeaseSessions {
         &self.shared.kept
     }
 
     /// Ends a lease whose client wanted it to end with its connection, unless a session keeps it alive again.
     pub async fn revoke_disconnected(&self, lease: LeaseId, from: &Address) {
         let mut op = Op::LeaseRevoke(v1::LeaseRevokeRequest { id: lease.get() });
-        let errand = Errand::new(from, Purpose::Disconnected);
+        let call_context = CallContext::new(from, Purpose::Disconnected);
         // If this fails, the lease expires by itself.
-        let until = Instant::now() + patience_of(&op, errand.purpose);
+        let until = Instant::now() + patience_of(&op, call_context.purpose);
         if self.seen_map(until).await.is_err() || self.shared.kept.any(lease) {
             return;
         }
-        if let Ok(prepared) = self.prepare(&op, errand) {
-            self.until_done(&mut op, prepared, errand).await;
+        if let Ok(prepared) = self.prepare(&op, call_context) {
+            self.until_done(&mut op, prepared, call_context).await;
         }
     }
 }
@@ -710,9 +715,9 @@ fn passed_on(op: &Op) -> Op {
 }
 
 /// Waits until the attending caller has gone; for ever if there is none.
-async fn gone(standing: Option<&Standing>) {
-    match standing {
-        Some(standing) => standing.gone().await,
+async fn gone(attended_call: Option<&AttendedCall>) {
+    match attended_call {
+        Some(attended_call) => attended_call.gone().await,
         None => std::future::pending().await,
     }
 }

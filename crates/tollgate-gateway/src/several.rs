@@ -10,7 +10,7 @@
 
 use crate::link::Purpose;
 use crate::operation::{self, RESULT_BYTES_MAX};
-use crate::router::{Errand, Router};
+use crate::router::{CallContext, Router};
 use prost::Message;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -197,12 +197,16 @@ fn is_given_back(result: &OpResult) -> bool {
 
 impl Router {
     /// Carries out an operation on several groups.
-    pub(crate) async fn carry_out_several(&self, several: Several, errand: Errand<'_>) -> OpResult {
+    pub(crate) async fn carry_out_several(
+        &self,
+        several: Several,
+        call_context: CallContext<'_>,
+    ) -> OpResult {
         match several {
-            Several::Lock { lock, tries, parts } => self.lock_several(lock, tries, parts, errand).await,
-            Several::Unlock { unlock, parts } => self.unlock_several(&unlock, parts, errand).await,
-            Several::Range { range, groups } => self.range_several(range, groups, errand).await,
-            Several::Cancel { cancel, parts } => self.cancel_several(&cancel, parts, errand).await,
+            Several::Lock { lock, tries, parts } => self.lock_several(lock, tries, parts, call_context).await,
+            Several::Unlock { unlock, parts } => self.unlock_several(&unlock, parts, call_context).await,
+            Several::Range { range, groups } => self.range_several(range, groups, call_context).await,
+            Several::Cancel { cancel, parts } => self.cancel_several(&cancel, parts, call_context).await,
         }
     }
 
@@ -211,18 +215,18 @@ impl Router {
         lock: v1::LockRequest,
         tries: bool,
         parts: Vec<Vec<String>>,
-        errand: Errand<'_>,
+        call_context: CallContext<'_>,
     ) -> OpResult {
         let began = Instant::now();
-        let goes_with_caller = errand.purpose == Purpose::Attended;
-        let mut taken = Taken { router: self, from: errand.from, ops: Vec::new(), goes_with_caller };
+        let goes_with_caller = call_context.purpose == Purpose::Attended;
+        let mut taken = Taken { router: self, from: call_context.from, ops: Vec::new(), goes_with_caller };
         let mut whole: Option<v1::LockResponse> = None;
         let mut granted: Vec<Granted> = Vec::new();
         for names in parts {
             let part = part_of(&lock, names.clone(), began);
             let (undo, asked) = (undo(&part), Instant::now());
             let mut op = if tries { Op::TryLock(part) } else { Op::Lock(part) };
-            match self.carry_out_one(&mut op, errand).await {
+            match self.carry_out_one(&mut op, call_context).await {
                 OpResult::Lock(got) if got.acquired => {
                     // The locks that the owner held before stay its own. Without a seq the answer shows them, if the
                     // lease could be renewed; with a seq, a cancel releases nothing that was held before. A repeat of a
@@ -240,7 +244,7 @@ impl Router {
         if may_have_been_lost(&granted, lock.max_hold_ms) {
             let (_, earlier) = granted.split_last().expect("a request over groups has parts");
             for part in earlier {
-                if let Some(lost) = self.look_after(part, &lock, errand).await {
+                if let Some(lost) = self.look_after(part, &lock, call_context).await {
                     return not_all(taken, lost, lock.request.is_some()).await;
                 }
             }
@@ -254,11 +258,11 @@ impl Router {
         &self,
         part: &Granted,
         lock: &v1::LockRequest,
-        errand: Errand<'_>,
+        call_context: CallContext<'_>,
     ) -> Option<OpResult> {
         for name in &part.names {
             let get = v1::GetLockRequest { name: name.clone(), ..v1::GetLockRequest::default() };
-            let held = match self.carry_on(Op::GetLock(get), errand.from).await {
+            let held = match self.carry_on(Op::GetLock(get), call_context.from).await {
                 OpResult::GetLock(seen) => is_held(seen.lock.as_ref(), lock, part.token),
                 failed => return Some(failed),
             };
@@ -268,7 +272,7 @@ impl Router {
             // A repeat of a numbered request returns the end of its grant. A grant that lost only some of its names
             // still stands.
             if lock.request.is_some() {
-                match self.carry_on(part.op.clone(), errand.from).await {
+                match self.carry_on(part.op.clone(), call_context.from).await {
                     OpResult::Lock(told) if told.acquired => {}
                     ended => return Some(ended),
                 }
@@ -285,7 +289,7 @@ impl Router {
         &self,
         unlock: &v1::UnlockRequest,
         parts: Vec<Vec<String>>,
-        errand: Errand<'_>,
+        call_context: CallContext<'_>,
     ) -> OpResult {
         if unlock.fencing_token != 0 {
             let says = "the names live in several groups, each with a token of its own: name lease and owner alone, or \
@@ -298,7 +302,7 @@ impl Router {
             if let Some(request) = &mut part.request {
                 request.all_names.clone_from(&unlock.names);
             }
-            let result = self.carry_out_one(&mut Op::Unlock(part), errand).await;
+            let result = self.carry_out_one(&mut Op::Unlock(part), call_context).await;
             let failed = matches!(result, OpResult::Error(_));
             if failed || outcome.is_none() {
                 outcome = Some(worse(outcome, result));
@@ -311,13 +315,13 @@ impl Router {
         &self,
         mut range: v1::RangeRequest,
         groups: Vec<GroupId>,
-        errand: Errand<'_>,
+        call_context: CallContext<'_>,
     ) -> OpResult {
         range.group_ids.clear();
         let mut whole = v1::RangeResponse::default();
         for group in groups {
             let part = v1::RangeRequest { group_ids: vec![group.number()], ..range.clone() };
-            match self.carry_out_one(&mut Op::Range(part), errand).await {
+            match self.carry_out_one(&mut Op::Range(part), call_context).await {
                 OpResult::Range(part) => add(&mut whole, part, &range),
                 failed => return failed,
             }
@@ -333,13 +337,13 @@ impl Router {
         &self,
         cancel: &v1::CancelWaitRequest,
         parts: Vec<Vec<String>>,
-        errand: Errand<'_>,
+        call_context: CallContext<'_>,
     ) -> OpResult {
         let mut outcome: Option<OpResult> = None;
         for names in parts {
             let name = names.into_iter().next().unwrap_or_default();
             let part = v1::CancelWaitRequest { name, names: Vec::new(), ..cancel.clone() };
-            let result = self.carry_out_one(&mut Op::CancelWait(part), errand).await;
+            let result = self.carry_out_one(&mut Op::CancelWait(part), call_context).await;
             outcome = Some(match (outcome, result) {
                 (None, result) => result,
                 (Some(OpResult::CancelWait(one)), OpResult::CancelWait(other)) => {

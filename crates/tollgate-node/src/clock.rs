@@ -7,12 +7,12 @@
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tollgate_replica::Moment;
+use tollgate_replica::MonotonicTime;
 
 /// A monotonic clock.
 pub trait Clock: fmt::Debug + Send + Sync {
     /// Returns the current reading: microseconds since a start that differs from process to process.
-    fn now(&self) -> Moment;
+    fn now(&self) -> MonotonicTime;
 }
 
 /// The operating system's monotonic clock (`CLOCK_MONOTONIC`), counted from the creation of this value. The clock
@@ -31,9 +31,9 @@ impl SystemClock {
 }
 
 impl Clock for SystemClock {
-    fn now(&self) -> Moment {
+    fn now(&self) -> MonotonicTime {
         let us = u64::try_from(self.started.elapsed().as_micros()).expect("half a million years");
-        Moment::from_us(us)
+        MonotonicTime::from_us(us)
     }
 }
 

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
-use tollgate_replica::Moment;
+use tollgate_replica::MonotonicTime;
 use tollgate_types::NodeId;
 
 /// Number of comparisons in a row without a majority before that is reported: after a start the clock of one peer is
@@ -39,7 +39,7 @@ impl ClockMonitor {
     }
 
     /// Returns the id of this node's clock, and its reading.
-    pub(crate) fn now(&self) -> (u64, Moment) {
+    pub(crate) fn now(&self) -> (u64, MonotonicTime) {
         (self.clock_id, self.clock.now())
     }
 
@@ -122,8 +122,8 @@ mod tests {
     struct Hand(AtomicU64);
 
     impl Clock for Hand {
-        fn now(&self) -> Moment {
-            Moment::from_us(self.0.load(Ordering::Relaxed))
+        fn now(&self) -> MonotonicTime {
+            MonotonicTime::from_us(self.0.load(Ordering::Relaxed))
         }
     }
 
@@ -140,8 +140,8 @@ mod tests {
             for _ in 0..seconds {
                 let now_us = hand.0.fetch_add(1_000_000, Ordering::Relaxed) + 1_000_000;
                 for peer in peers {
-                    let at = Moment::from_us(now_us);
-                    let shows = Moment::from_us(if *peer == 2 { now_us / 50 * 51 } else { now_us });
+                    let at = MonotonicTime::from_us(now_us);
+                    let shows = MonotonicTime::from_us(if *peer == 2 { now_us / 50 * 51 } else { now_us });
                     monitor.read(node(*peer), Reading { asked: at, answered: at, clock: 7, peer: shows });
                 }
             }

@@ -15,7 +15,7 @@
 use crate::planted::{Bug, planted};
 use std::collections::VecDeque;
 use std::time::Duration;
-use tollgate_replica::Moment;
+use tollgate_replica::MonotonicTime;
 
 /// Number of closed windows that count; older ones are dropped.
 const WINDOWS_MAX: u64 = 12;
@@ -35,13 +35,13 @@ const ERROR_MAX: f64 = 0.001;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Reading {
     /// Time of the request, by this node's clock.
-    pub(crate) asked: Moment,
+    pub(crate) asked: MonotonicTime,
     /// Arrival time of the answer, by this node's clock.
-    pub(crate) answered: Moment,
+    pub(crate) answered: MonotonicTime,
     /// Id of the clock that the peer read: a different number after each start of its process.
     pub(crate) clock: u64,
     /// Reading of the peer's clock.
-    pub(crate) peer: Moment,
+    pub(crate) peer: MonotonicTime,
 }
 
 impl Reading {
@@ -108,7 +108,7 @@ impl RateEstimator {
 
     /// Returns the rate of the peer's clock relative to this node's: 0.02 if it is 2% fast. None if there are too few
     /// readings.
-    pub(crate) fn rate(&self, now: Moment) -> Option<f64> {
+    pub(crate) fn rate(&self, now: MonotonicTime) -> Option<f64> {
         let open = self.window_of(now);
         let closed = self.kept.iter().filter(|(window, _)| *window < open && window + WINDOWS_MAX >= open);
         let closed: Vec<&Reading> = closed.map(|(_, reading)| reading).collect();
@@ -133,7 +133,7 @@ impl RateEstimator {
         Some(median(slopes))
     }
 
-    fn window_of(&self, moment: Moment) -> u64 {
+    fn window_of(&self, moment: MonotonicTime) -> u64 {
         moment.us() / self.window_us
     }
 }
@@ -190,18 +190,18 @@ mod tests {
         fn live(&mut self, seconds: u64, mut extra_us: impl FnMut(u64) -> (u64, u64)) {
             for second in 0..seconds {
                 let extra = extra_us(second);
-                let asked = Moment::from_us(self.now_us);
+                let asked = MonotonicTime::from_us(self.now_us);
                 self.pass(self.there_us + extra.0);
-                let peer = Moment::from_us(self.shows_ns / 1_000);
+                let peer = MonotonicTime::from_us(self.shows_ns / 1_000);
                 self.pass(self.back_us + extra.1);
-                let answered = Moment::from_us(self.now_us);
+                let answered = MonotonicTime::from_us(self.now_us);
                 self.estimator.read(Reading { asked, answered, clock: self.clock, peer });
                 self.pass(S);
             }
         }
 
         fn rate(&self) -> Option<f64> {
-            self.estimator.rate(Moment::from_us(self.now_us))
+            self.estimator.rate(MonotonicTime::from_us(self.now_us))
         }
 
         #[track_caller]
@@ -374,7 +374,7 @@ mod tests {
         let mut peer = Peer::new(1_000_000);
         peer.live(5_000, steady);
         assert!(peer.estimator.kept.len() <= usize::try_from(WINDOWS_MAX).unwrap() + 1);
-        let moments = [0, 1, S, u64::MAX / 2, u64::MAX].map(Moment::from_us);
+        let moments = [0, 1, S, u64::MAX / 2, u64::MAX].map(MonotonicTime::from_us);
         for asked in moments {
             for answered in moments {
                 for reading in moments {

@@ -5,12 +5,12 @@
 
 use crate::ask::{Ask, Consistency, Look, Sight};
 use crate::caller::{Answer, Caller, Sink};
-use crate::circle::Circle;
 use crate::clock::Clock;
 use crate::fault::Fault;
 use crate::inbox::Inbox;
 use crate::lock_log::LockLog;
 use crate::meter::Meter;
+use crate::peer_registry::PeerRegistry;
 use crate::peers::Peers;
 use crate::planted::{Bug, planted};
 use crate::status::NodeStatus;
@@ -21,7 +21,9 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tollgate_core::Renewed;
-use tollgate_replica::{Desk, Done, Host, HostEvent, Job, Moment, Output, ReadError, Write, WriteNumber};
+use tollgate_replica::{
+    Dispatcher, Done, Host, HostEvent, Job, MonotonicTime, Output, ReadError, Write, WriteNumber,
+};
 use tollgate_types::{GroupId, LeaseId, NodeId, WallTime};
 
 /// Input of a driver.
@@ -59,7 +61,7 @@ impl fmt::Debug for Asking {
 }
 
 /// Receivers of a driver's output.
-pub(crate) struct Outlets {
+pub(crate) struct PeerWriters {
     pub(crate) peers: Peers,
     pub(crate) writes: Sender<Write>,
     pub(crate) jobs: Sender<Job>,
@@ -71,10 +73,10 @@ pub(crate) struct Outlets {
 
 pub(crate) struct Driver {
     host: Host,
-    desk: Desk<Caller, Look>,
+    dispatcher: Dispatcher<Caller, Look>,
     inbox: Arc<Inbox<Input>>,
-    outlets: Outlets,
-    circle: Circle,
+    peer_writers: PeerWriters,
+    peer_registry: PeerRegistry,
     clock: Arc<dyn Clock>,
     retiring: bool,
     disk_full: bool,
@@ -102,16 +104,16 @@ impl Driver {
     pub(crate) fn new(
         host: Host,
         inbox: Arc<Inbox<Input>>,
-        outlets: Outlets,
-        circle: Circle,
+        peer_writers: PeerWriters,
+        peer_registry: PeerRegistry,
         clock: Arc<dyn Clock>,
     ) -> Driver {
         Driver {
             host,
-            desk: Desk::new(0),
+            dispatcher: Dispatcher::new(0),
             inbox,
-            outlets,
-            circle,
+            peer_writers,
+            peer_registry,
             clock,
             retiring: false,
             disk_full: false,
@@ -129,7 +131,7 @@ impl Driver {
         loop {
             let patience = self.patience();
             let count = self.inbox.take(&mut inputs, patience);
-            self.outlets.meter.turn(count);
+            self.peer_writers.meter.turn(count);
             self.host.wall_time(wall_time());
             self.host.begin_turn(self.moment());
             let mut stop = false;
@@ -140,7 +142,7 @@ impl Driver {
                     input => self.take(input),
                 }
             }
-            self.desk.before_end_turn(&mut self.host);
+            self.dispatcher.before_end_turn(&mut self.host);
             let output = self.host.end_turn();
             let diverged = output.events.iter().find_map(divergence);
             self.give_out(output, &mut answers);
@@ -155,14 +157,14 @@ impl Driver {
 
     /// Returns the time that the driver may sleep if nothing arrives.
     fn patience(&self) -> Duration {
-        if self.desk.wants_turn() {
+        if self.dispatcher.wants_turn() {
             return Duration::ZERO;
         }
         let us = self.host.next_turn().us().saturating_sub(self.moment().us());
         Duration::from_micros(us).min(SLEEP_MAX)
     }
 
-    fn moment(&self) -> Moment {
+    fn moment(&self) -> MonotonicTime {
         self.clock.now()
     }
 
@@ -181,7 +183,7 @@ impl Driver {
             }
             Input::Lost(peer) => self.host.connection_lost(peer),
             Input::Regained(peer) => self.host.connection_regained(peer),
-            Input::TakePart => self.host.take_part(!self.circle.is_removed()),
+            Input::TakePart => self.host.take_part(!self.peer_registry.is_removed()),
             Input::Removed(by) => self.removed(Some(by)),
             Input::Persisted(number) => self.host.persisted(number),
             Input::DiskFull(full) => {
@@ -208,23 +210,23 @@ impl Driver {
             }
             ask => ask,
         };
-        let (desk, host) = (&mut self.desk, &mut self.host);
+        let (dispatcher, host) = (&mut self.dispatcher, &mut self.host);
         match ask {
-            Ask::Command { group, command, fast } => desk.command(caller, group, command, fast, host),
-            Ask::HangUp(caller) => desk.hang_up(caller, host),
-            Ask::StreamLost { stream } => desk.stream_lost(stream),
-            Ask::KeepAlive { group, renewal } => desk.keep_alive(caller, group, renewal),
+            Ask::Command { group, command, fast } => dispatcher.command(caller, group, command, fast, host),
+            Ask::HangUp(caller) => dispatcher.hang_up(caller, host),
+            Ask::StreamLost { stream } => dispatcher.stream_lost(stream),
+            Ask::KeepAlive { group, renewal } => dispatcher.keep_alive(caller, group, renewal),
             Ask::Read { group, consistency: Consistency::Linearizable, look } => {
-                desk.read(caller, group, look, host);
+                dispatcher.read(caller, group, look, host);
             }
             Ask::Read { group, consistency, look } => look(at_once(host, group, consistency)),
             Ask::Inspect(look) => look(host),
             Ask::Watch { watch, group, from, filter, credit } => {
-                desk.watch(caller, watch, group, from, *filter, credit);
+                dispatcher.watch(caller, watch, group, from, *filter, credit);
             }
-            Ask::WatchCredit { watch, events } => desk.give_credit(watch, events),
-            Ask::Unwatch { watch } => desk.unwatch(watch),
-            Ask::ChangeMembers { group, change } => desk.change_members(caller, group, &change, host),
+            Ask::WatchCredit { watch, events } => dispatcher.give_credit(watch, events),
+            Ask::Unwatch { watch } => dispatcher.unwatch(watch),
+            Ask::ChangeMembers { group, change } => dispatcher.change_members(caller, group, &change, host),
             Ask::TransferLeadership { group, to } => host.transfer_leadership(group, to),
             Ask::TakeSnapshot { group } => host.take_snapshot(group),
         }
@@ -241,18 +243,18 @@ impl Driver {
     /// Gives out the results of a turn, in the order of the host's contract.
     fn give_out(&mut self, mut output: Output, answers: &mut Vec<(Caller, Answer)>) {
         for (peer, frame) in output.frames.drain(..) {
-            self.outlets.peers.send(peer, &frame);
+            self.peer_writers.peers.send(peer, &frame);
         }
         if let Some(write) = output.write.take() {
             // Fails only if the disk's thread has failed, and then its fault is on its way.
-            let _ = self.outlets.writes.send(write);
+            let _ = self.peer_writers.writes.send(write);
         }
         for job in output.jobs.drain(..) {
-            let _ = self.outlets.jobs.send(job);
+            let _ = self.peer_writers.jobs.send(job);
         }
-        self.desk.after_turn(&mut output, &self.host, answers);
+        self.dispatcher.after_turn(&mut output, &self.host, answers);
         // Counted before callers are answered: a caller that reads the metrics then finds itself counted.
-        self.outlets.meter.waiting(self.desk.parked_count(), self.desk.watch_count());
+        self.peer_writers.meter.waiting(self.dispatcher.pending_count(), self.dispatcher.watch_count());
         for (caller, answer) in answers.drain(..) {
             self.answer(caller, answer);
         }
@@ -292,7 +294,7 @@ impl Driver {
     /// Handles the removal of this node from the cluster: it dials nobody and asks for no votes, and can't disturb the
     /// remaining members.
     fn removed(&mut self, by: Option<NodeId>) {
-        if !self.circle.remove() {
+        if !self.peer_registry.remove() {
             return;
         }
         tracing::error!(
@@ -301,42 +303,42 @@ impl Driver {
              to bring the machine back, add it as a new member with `tollgate member add`"
         );
         self.host.take_part(false);
-        self.outlets.peers.renew(self.circle.renew(&self.host));
+        self.peer_writers.peers.renew(self.peer_registry.renew(&self.host));
     }
 
     fn tell_of(&mut self, mut output: Output) {
         let mut members_changed = false;
         for event in &output.events {
-            self.outlets.meter.event(event);
+            self.peer_writers.meter.event(event);
             members_changed |= matches!(event, HostEvent::MembersChanged { .. });
             log(event);
         }
         if members_changed {
-            self.outlets.peers.renew(self.circle.renew(&self.host));
+            self.peer_writers.peers.renew(self.peer_registry.renew(&self.host));
         }
         if self.host.is_removed() {
             self.removed(None);
         }
         for entry in &mut output.applied {
             if let Some(took_us) = entry.took_us {
-                self.outlets.meter.committed(entry.commands, Duration::from_micros(took_us));
+                self.peer_writers.meter.committed(entry.commands, Duration::from_micros(took_us));
             }
             let leads = !entry.ended_leases.is_empty() && self.host.leads(entry.group);
             for ended in entry.ended_leases.iter().filter(|_| leads) {
-                self.outlets.meter.lease_ended(ended.reason);
+                self.peer_writers.meter.lease_ended(ended.reason);
             }
-            if let Some(log) = self.outlets.lock_log.as_ref().filter(|_| !entry.notes.is_empty()) {
+            if let Some(log) = self.peer_writers.lock_log.as_ref().filter(|_| !entry.notes.is_empty()) {
                 log.add(entry.group, std::mem::take(&mut entry.notes));
             }
         }
-        let counts = self.desk.counts();
+        let counts = self.dispatcher.counts();
         let (hits, misses) = (counts.fast_answers - self.counted.0, counts.fast_misses - self.counted.1);
         if hits + misses > 0 {
-            self.outlets.meter.fast_answers(hits, misses);
+            self.peer_writers.meter.fast_answers(hits, misses);
             self.counted = (counts.fast_answers, counts.fast_misses);
         }
-        let status = NodeStatus::of(&self.host, &self.circle, self.retiring, self.disk_full);
-        self.outlets.status.send_if_modified(|known| {
+        let status = NodeStatus::of(&self.host, &self.peer_registry, self.retiring, self.disk_full);
+        self.peer_writers.status.send_if_modified(|known| {
             let changed = *known != status;
             *known = status;
             changed

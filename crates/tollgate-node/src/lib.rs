@@ -7,7 +7,6 @@
 
 mod ask;
 mod caller;
-mod circle;
 mod clock;
 mod clock_monitor;
 mod clock_rate;
@@ -19,6 +18,7 @@ mod inbox;
 mod lock_log;
 mod meter;
 mod node;
+mod peer_registry;
 mod peers;
 #[doc(hidden)]
 pub mod planted;

@@ -5,15 +5,15 @@
 
 use crate::ask::{Ask, Consistency, Sight};
 use crate::caller::{Answer, Caller, Sink};
-use crate::circle::Circle;
 use crate::clock_monitor::ClockMonitor;
 use crate::clock_verdict::ClockRates;
 use crate::disk;
-use crate::driver::{Asking, Driver, Ending, Input, Outlets};
+use crate::driver::{Asking, Driver, Ending, Input, PeerWriters};
 use crate::fault::Fault;
 use crate::inbox::{Inbox, NotTaken};
 use crate::lock_log::LockLog;
 use crate::meter::Meter;
+use crate::peer_registry::PeerRegistry;
 use crate::peers::{Acquainted, Peers};
 use crate::planted::{Bug, planted};
 use crate::settings::{Bootstrap, Join, NodeSettings};
@@ -28,8 +28,8 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tollgate_core::Noting;
 use tollgate_replica::{
-    Acquaintances, DataDir, DataDirError, Engine, Host, InvalidConfig, PeerDisks, Randomness, ReadError,
-    ReplicaKind, Role, Storage, StorageError, WatchNumber,
+    DataDir, DataDirError, Engine, Host, InvalidConfig, PeerDisks, Randomness, ReadError, ReplicaKind, Role,
+    SeedMembers, Storage, StorageError, WatchNumber,
 };
 use tollgate_types::{ClusterId, DiskId, GroupId, NodeId, Revision};
 
@@ -104,9 +104,9 @@ impl Node {
             listener.set_nonblocking(true).map_err(system)?;
             tokio::net::TcpListener::from_std(listener).map_err(system)?
         };
-        let acquaintances = Acquaintances::read(&data_dir)?.map(|Acquaintances(members)| members);
-        let mut circle = Circle::new(settings.peers.clone(), acquaintances);
-        let roster = circle.renew(&host);
+        let seed_members = SeedMembers::read(&data_dir)?.map(|SeedMembers(members)| members);
+        let mut peer_registry = PeerRegistry::new(settings.peers.clone(), seed_members);
+        let roster = peer_registry.renew(&host);
         let monitor = ClockMonitor::new(node, settings.clock.clone(), SystemRandomness.next_u64());
         let monitor = Arc::new(monitor);
         let clock_rates = monitor.rates();
@@ -114,7 +114,7 @@ impl Node {
         let peers = Peers::start(acquainted, listener, &inbox, &mut tasks, runtime);
         let (writes, writes_out) = mpsc::channel();
         let (jobs, jobs_out) = mpsc::channel();
-        let (status, status_out) = watch::channel(NodeStatus::of(&host, &circle, false, false));
+        let (status, status_out) = watch::channel(NodeStatus::of(&host, &peer_registry, false, false));
         let (ended, ended_out) = watch::channel(None);
         let log_inbox = Arc::clone(&inbox);
         let log_meter = Arc::clone(&meter);
@@ -133,8 +133,8 @@ impl Node {
             threads.push(spawn("lock-log", Arc::clone(&inbox), write)?);
             Some(lock_log)
         };
-        let outlets = Outlets { peers, writes, jobs, status, meter, lock_log };
-        let driver = Driver::new(host, Arc::clone(&inbox), outlets, circle, clock);
+        let peer_writers = PeerWriters { peers, writes, jobs, status, meter, lock_log };
+        let driver = Driver::new(host, Arc::clone(&inbox), peer_writers, peer_registry, clock);
         let ending = Ended(ended, Arc::clone(&inbox));
         let driver = std::thread::Builder::new().name(format!("driver-{node}")).spawn(move || {
             let result = driver.run();
@@ -304,7 +304,7 @@ fn found_joined(settings: &NodeSettings, join: &Join, disk: DiskId) -> Result<Da
         tollgate_replica::join(&mut engine, *group, kind)?;
     }
     drop(engine);
-    Acquaintances(join.members.clone()).write(&founding)?;
+    SeedMembers(join.members.clone()).write(&founding)?;
     Ok(founding.finish(BTreeSet::new())?)
 }
 

@@ -4,25 +4,25 @@
 //! Invariant: frames to one peer are sent in order, whole or not at all; they may be lost. A queue to a peer has a
 //! limit, above which frames are dropped: Raft sends again. A broken connection is dialled again at once; if that fails
 //! the host is told, which may then campaign. The set of peers that are dialled and accepted follows the members. Not
-//! here: the contents of a frame (`tollgate_replica`), the members (`circle`).
+//! here: the contents of a frame (`tollgate_replica`), the members (`peer_registry`).
 
 mod clock_link;
 mod disks;
 mod hello;
 mod incoming;
 mod outgoing;
-mod outlet;
+mod peer_writer;
 
-use crate::circle::Roster;
 use crate::clock_monitor::ClockMonitor;
 use crate::driver::Input;
 use crate::inbox::Inbox;
+use crate::peer_registry::Roster;
 use crate::planted::{Bug, planted};
 use clock_link::ClockLink;
 use disks::Disks;
 use hello::{Hello, Purpose};
 use incoming::Ear;
-use outlet::Outlet;
+use peer_writer::PeerWriter;
 use socket2::{SockRef, TcpKeepalive};
 use std::collections::BTreeMap;
 use std::io;
@@ -67,7 +67,7 @@ pub(crate) struct Peers {
 
 struct Outbox {
     address: String,
-    outlet: Arc<Outlet>,
+    peer_writer: Arc<PeerWriter>,
     dialler: AbortHandle,
     clock_link: AbortHandle,
 }
@@ -120,7 +120,7 @@ impl Peers {
                 outbox.dialler.abort();
                 outbox.clock_link.abort();
                 self.monitor.forget(*node);
-                outbox.outlet.close();
+                outbox.peer_writer.close();
             }
             stays
         };
@@ -145,7 +145,7 @@ impl Peers {
 
     fn dial(&mut self, peer: NodeId, address: String) {
         let Identity { cluster, node, disk, .. } = self.own;
-        let outlet = Arc::new(Outlet::default());
+        let peer_writer = Arc::new(PeerWriter::default());
         let hello = Hello { cluster, from: node, to: peer, disk, known: None, purpose: Purpose::Frames };
         let (frames, frames_told) = watch::channel(None);
         self.monitor.begin(peer);
@@ -160,14 +160,14 @@ impl Peers {
             hello,
             address: address.clone(),
             disks: self.disks.clone(),
-            outlet: Arc::clone(&outlet),
+            peer_writer: Arc::clone(&peer_writer),
             inbox: Arc::clone(&self.inbox),
             frames,
             refusal: None,
         };
         let dialler = self.diallers.spawn_on(dialler.run(), &self.runtime);
         let clock_link = self.diallers.spawn_on(clock_link.run(), &self.runtime);
-        self.outboxes.insert(peer, Outbox { address, outlet, dialler, clock_link });
+        self.outboxes.insert(peer, Outbox { address, peer_writer, dialler, clock_link });
     }
 
     /// Sends a frame, or drops it.
@@ -176,6 +176,6 @@ impl Peers {
             tracing::debug!(%to, "a frame for a node that is no member, or whose address is not known");
             return;
         };
-        outbox.outlet.send(frame);
+        outbox.peer_writer.send(frame);
     }
 }

@@ -1,6 +1,6 @@
 //! Status of a node's groups for routing and health. Published when it changes.
 
-use crate::circle::Circle;
+use crate::peer_registry::PeerRegistry;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tollgate_core::State;
@@ -49,8 +49,13 @@ pub struct NodeStatus {
 
 impl NodeStatus {
     /// Returns the present status.
-    pub(crate) fn of(host: &Host, circle: &Circle, stopping: bool, disk_full: bool) -> NodeStatus {
-        let removed = circle.is_removed();
+    pub(crate) fn of(
+        host: &Host,
+        peer_registry: &PeerRegistry,
+        stopping: bool,
+        disk_full: bool,
+    ) -> NodeStatus {
+        let removed = peer_registry.is_removed();
         let of = |group| {
             let brief = host.brief(group).expect("one of the host's groups");
             let state = host.state(group);
@@ -65,7 +70,7 @@ impl NodeStatus {
             groups: host.groups().map(|group| (group, of(group))).collect(),
             stopping,
             disk_full,
-            members: Arc::clone(circle.members()),
+            members: Arc::clone(peer_registry.members()),
             witness: host.is_witness(),
             removed,
             map: host.state(GroupId::MAP).map(|state| Arc::clone(state.map())),

@@ -4,7 +4,7 @@
 //! <dir>/lock        locked by the process that uses the directory
 //! <dir>/identity    format, cluster, node, disk, and whether the founding was finished; with a checksum
 //! <dir>/peers       disk that each peer first announced, and the peers that have not heard of this disk (`peer_disks`)
-//! <dir>/members     on a node that joined: the members at that time (`acquaintances`)
+//! <dir>/members     on a node that joined: the members at that time (`seed_members`)
 //! ```
 //!
 //! The identity is written twice. [`DataDir::create`] writes that a founding is under way; the caller then makes the

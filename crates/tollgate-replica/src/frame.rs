@@ -12,7 +12,7 @@ mod message;
 
 pub(crate) use message::travels;
 
-use crate::letter::Letter;
+use crate::group_message::GroupMessage;
 use crate::members::decode_node;
 use crate::snapshot_file::{decode_snapshot_file, encode_snapshot_file};
 use crate::storage::{SnapshotFile, TransferId};
@@ -76,8 +76,8 @@ pub(crate) enum Part {
     Chunk(Chunk),
     /// The answer to a piece.
     ChunkAck { group: GroupId, transfer: TransferId, status: ChunkStatus },
-    /// A letter to the leader of a group.
-    Letter { group: GroupId, letter: Letter },
+    /// A group message to the leader of a group.
+    GroupMessage { group: GroupId, group_message: GroupMessage },
     /// Asks the receiver to hash its state after this entry: the leader will send its own hash.
     CompareAt { group: GroupId, index: u64 },
     /// The hash of the leader's state after an entry.
@@ -146,10 +146,10 @@ impl FrameWriter {
                     ChunkStatus::Failed => writer.u8(2),
                 }
             }
-            Part::Letter { group, letter } => {
-                writer.u8(TAG_LETTER);
+            Part::GroupMessage { group, group_message } => {
+                writer.u8(TAG_GROUP_MESSAGE);
                 writer.varint(u64::from(group.number()));
-                letter.write(writer);
+                group_message.write(writer);
             }
             Part::CompareAt { group, index } => {
                 writer.u8(TAG_COMPARE_AT);
@@ -184,7 +184,7 @@ const TAG_HEARTBEAT_RESPONSE: u8 = 3;
 const TAG_CHUNK: u8 = 4;
 const TAG_CHUNK_ACK: u8 = 5;
 const TAG_DISK_LOST: u8 = 6;
-const TAG_LETTER: u8 = 7;
+const TAG_GROUP_MESSAGE: u8 = 7;
 const TAG_COMPARE_AT: u8 = 8;
 const TAG_STATE_HASH: u8 = 9;
 
@@ -255,7 +255,9 @@ fn read_part(reader: &mut Reader<'_>, header: Header) -> Result<Part, DecodeErro
             transfer: TransferId(reader.varint()?),
             status: read_status(reader)?,
         }),
-        TAG_LETTER => Ok(Part::Letter { group: read_group(reader)?, letter: Letter::read(reader)? }),
+        TAG_GROUP_MESSAGE => {
+            Ok(Part::GroupMessage { group: read_group(reader)?, group_message: GroupMessage::read(reader)? })
+        }
         TAG_COMPARE_AT => Ok(Part::CompareAt { group: read_group(reader)?, index: reader.varint()? }),
         TAG_STATE_HASH => Ok(Part::StateHash {
             group: read_group(reader)?,
@@ -307,10 +309,10 @@ impl Chunk {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::letter::LeaseKey;
+    use crate::group_message::LeaseKey;
     use crate::members::{MemberChange, Members};
+    use crate::node_addresses::NodeAddresses;
     use crate::storage::SnapshotMeta;
-    use crate::whereabouts::Whereabouts;
     use protobuf::Message as _;
     use raft::eraftpb::{Entry, EntryType};
     use tollgate_core::LeaseEnd;
@@ -347,7 +349,7 @@ mod tests {
     fn entries() -> Vec<Entry> {
         let commands = Entry { term: 6, index: 10, data: vec![1, 2, 3].into(), ..Entry::default() };
         let change =
-            MemberChange::AddLearner { node: node(4), witness: true, whereabouts: Whereabouts::UNKNOWN }
+            MemberChange::AddLearner { node: node(4), witness: true, node_addresses: NodeAddresses::UNKNOWN }
                 .to_raft();
         let mut membership = Entry {
             term: 7,
@@ -370,13 +372,13 @@ mod tests {
         let transfer = TransferId(u64::MAX);
         let bytes = Bytes::from_static(b"piece");
         let chunk = Chunk { group, transfer, term: 9, file, offset: 123, bytes };
-        let letters = [
-            Letter::Register { from: group, key, added: Revision::ZERO.next() },
-            Letter::Registered { key, added: Revision::ZERO.next(), lives: true },
-            Letter::Ended { home: group, key, reason: LeaseEnd::Revoked },
-            Letter::EndAcked { from: group, key },
-            Letter::Audit { from: group, keys: vec![key, key] },
-            Letter::Gone { keys: vec![key] },
+        let group_messages = [
+            GroupMessage::Register { from: group, key, added: Revision::ZERO.next() },
+            GroupMessage::Registered { key, added: Revision::ZERO.next(), lives: true },
+            GroupMessage::Ended { home: group, key, reason: LeaseEnd::Revoked },
+            GroupMessage::EndAcked { from: group, key },
+            GroupMessage::Audit { from: group, keys: vec![key, key] },
+            GroupMessage::Gone { keys: vec![key] },
         ];
         let mut parts = vec![
             raft(MessageType::MsgHeartbeat, |_| {}),
@@ -401,7 +403,7 @@ mod tests {
         for status in [ChunkStatus::Next(8), ChunkStatus::Done, ChunkStatus::Failed] {
             parts.push(Part::ChunkAck { group, transfer, status });
         }
-        parts.extend(letters.map(|letter| Part::Letter { group, letter }));
+        parts.extend(group_messages.map(|group_message| Part::GroupMessage { group, group_message }));
         parts
     }
 

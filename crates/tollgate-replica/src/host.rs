@@ -6,9 +6,9 @@
 use crate::balance;
 use crate::config::{HostConfig, InvalidConfig};
 use crate::frame::{self, FrameError, Part};
-use crate::letter::Letter;
+use crate::group_message::GroupMessage;
 use crate::members::{MemberChange, MemberRefusal, Members};
-use crate::moment::Moment;
+use crate::monotonic_time::MonotonicTime;
 use crate::output::{HostEvent, Output, ProposalId, ProposeError, ReadError, ReadId, ReadReply};
 #[cfg(feature = "planted-bugs")]
 use crate::planted::{Bug, Planted};
@@ -36,11 +36,11 @@ pub struct Host {
     replicas: BTreeMap<GroupId, Replica>,
     turn: Turn,
     in_turn: bool,
-    /// Letters between groups that are both led by this node.
-    letters: Vec<(GroupId, Letter)>,
-    next_tick: Moment,
+    /// Group messages between groups that are both led by this node.
+    group_messages: Vec<(GroupId, GroupMessage)>,
+    next_tick: MonotonicTime,
     /// Time of the next check whether another node should lead one of the groups.
-    balance_at: Moment,
+    balance_at: MonotonicTime,
     /// The newest write handed out.
     written: WriteNumber,
     /// The newest write that is known to be durable.
@@ -62,7 +62,7 @@ impl Host {
         config: HostConfig,
         groups: Vec<LoadedGroup>,
         randomness: Box<dyn Randomness + Send>,
-        now: Moment,
+        now: MonotonicTime,
     ) -> Result<Host, InvalidConfig> {
         config.validate()?;
         let mut turn = Turn::new(config, randomness, now);
@@ -77,8 +77,8 @@ impl Host {
             replicas,
             turn,
             in_turn: false,
-            letters: Vec::new(),
-            next_tick: Moment::from_us(now.us() + offset_us),
+            group_messages: Vec::new(),
+            next_tick: MonotonicTime::from_us(now.us() + offset_us),
             balance_at: now,
             written: WriteNumber(0),
             persisted: WriteNumber(0),
@@ -86,7 +86,7 @@ impl Host {
     }
 
     /// Begins a turn: advances the time of all groups.
-    pub fn begin_turn(&mut self, now: Moment) {
+    pub fn begin_turn(&mut self, now: MonotonicTime) {
         assert!(!self.in_turn, "a turn ends before the next begins");
         self.in_turn = true;
         self.turn.now = now.max(self.turn.now);
@@ -94,8 +94,8 @@ impl Host {
             replica.begin_turn(&mut self.turn);
         }
         self.pass_ticks();
-        for (group, letter) in std::mem::take(&mut self.letters) {
-            self.receive_part(self.turn.config.node, Part::Letter { group, letter });
+        for (group, group_message) in std::mem::take(&mut self.group_messages) {
+            self.receive_part(self.turn.config.node, Part::GroupMessage { group, group_message });
         }
     }
 
@@ -108,7 +108,7 @@ impl Host {
                 break;
             }
             ticks += 1;
-            self.next_tick = Moment::from_us(self.next_tick.us() + interval_us);
+            self.next_tick = MonotonicTime::from_us(self.next_tick.us() + interval_us);
             for replica in self.replicas.values_mut() {
                 replica.tick(&mut self.turn);
             }
@@ -133,7 +133,7 @@ impl Host {
         let led: Vec<_> =
             self.replicas.values().filter_map(|replica| replica.may_hand_on(&self.turn)).collect();
         let members = self.replicas.values().next().map(Replica::members);
-        let found = members.into_iter().flat_map(|members| &members.whereabouts);
+        let found = members.into_iter().flat_map(|members| &members.node_addresses);
         let zones = found.map(|(node, found)| (*node, found.zone.clone())).collect();
         let own = self.turn.config.node;
         if let Some((group, to)) = balance::next_move(own, &led, &leads, &zones)
@@ -172,7 +172,7 @@ impl Host {
         let group = match &part {
             Part::Raft { group, .. }
             | Part::ChunkAck { group, .. }
-            | Part::Letter { group, .. }
+            | Part::GroupMessage { group, .. }
             | Part::CompareAt { group, .. }
             | Part::StateHash { group, .. }
             | Part::DiskLost { group } => *group,
@@ -184,9 +184,9 @@ impl Host {
             Part::Raft { blank, message, .. } => replica.step(from, blank, message, turn),
             Part::Chunk(chunk) => replica.chunk_arrived(from, chunk, turn),
             Part::ChunkAck { transfer, status, .. } => replica.chunk_acked(from, transfer, status, turn),
-            Part::Letter { letter, .. } => match replica.passes_on(from) {
-                Some(leader) => turn.send(leader, &Part::Letter { group, letter }),
-                None => replica.letter(letter, turn),
+            Part::GroupMessage { group_message, .. } => match replica.passes_on(from) {
+                Some(leader) => turn.send(leader, &Part::GroupMessage { group, group_message }),
+                None => replica.group_message(group_message, turn),
             },
             Part::CompareAt { index, .. } => replica.compare_at(from, index),
             Part::StateHash { index, hash, .. } => replica.peer_hashed(from, index, hash, turn),
@@ -312,7 +312,7 @@ impl Host {
     /// is handed over if another node can be elected. May also be called between turns.
     pub fn disk_full(&mut self, full: bool) {
         if full != self.turn.disk_full {
-            self.turn.full_since = if full { self.turn.now } else { Moment::NEVER };
+            self.turn.full_since = if full { self.turn.now } else { MonotonicTime::NEVER };
         }
         self.turn.disk_full = full;
         self.turn.announce();
@@ -347,7 +347,7 @@ impl Host {
         for replica in self.replicas.values_mut() {
             groups.extend(replica.end_turn(&mut self.turn));
         }
-        self.send_letters();
+        self.send_group_messages();
         let mut output = self.turn.take_output();
         if !groups.is_empty() {
             let number = self.turn.number;
@@ -367,29 +367,31 @@ impl Host {
         }
     }
 
-    fn send_letters(&mut self) {
-        for (group, letter) in self.turn.take_letters() {
+    fn send_group_messages(&mut self) {
+        for (group, group_message) in self.turn.take_group_messages() {
             let replica = self.replicas.get(&group);
-            match replica.and_then(|replica| replica.takes_letters(self.turn.now)) {
-                Some(leader) if leader == self.turn.config.node => self.letters.push((group, letter)),
-                Some(other) => self.turn.send(other, &Part::Letter { group, letter }),
-                // The letter is written again, when there may be a leader.
+            match replica.and_then(|replica| replica.takes_group_messages(self.turn.now)) {
+                Some(leader) if leader == self.turn.config.node => {
+                    self.group_messages.push((group, group_message));
+                }
+                Some(other) => self.turn.send(other, &Part::GroupMessage { group, group_message }),
+                // The group message is written again, when there may be a leader.
                 None => {}
             }
         }
     }
 
     /// The latest time at which the next turn must begin.
-    pub fn next_turn(&self) -> Moment {
-        if !self.letters.is_empty() {
+    pub fn next_turn(&self) -> MonotonicTime {
+        if !self.group_messages.is_empty() {
             return self.turn.now;
         }
         let own = self.replicas.values().map(|replica| replica.next_turn(&self.turn)).min();
-        self.next_tick.min(own.unwrap_or(Moment::NEVER))
+        self.next_tick.min(own.unwrap_or(MonotonicTime::NEVER))
     }
 
     /// The moment of the current turn, or of the last one.
-    pub fn now(&self) -> Moment {
+    pub fn now(&self) -> MonotonicTime {
         self.turn.now
     }
 

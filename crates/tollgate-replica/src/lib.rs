@@ -2,8 +2,8 @@
 //!
 //! A [`Host`] holds this node's replicas of all groups. It is synchronous and does no IO: it takes inputs, and after
 //! each turn returns the frames to send, the data to write, the jobs to perform and the answers. Time comes in as
-//! [`Moment`], randomness through [`Randomness`]; so the simulator drives the same code that a server runs. This is the
-//! only crate that names raft-rs and raft-engine.
+//! [`MonotonicTime`], randomness through [`Randomness`]; so the simulator drives the same code that a server runs. This
+//! is the only crate that names raft-rs and raft-engine.
 //!
 //! # The caller's duties, in order
 //!
@@ -21,28 +21,28 @@
 //!    until it succeeds; tell the host with [`Host::disk_full`]. A job that failed for lack of space is dropped; tell
 //!    the host with [`Host::job_dropped`]. Any other failure stops the process.
 //! 6. Answer callers with the output's replies and reads, and then with the applied entries: a waiter may have been
-//!    queued and granted in one turn. All answers may be sent at once. A [`Desk`] does this.
+//!    queued and granted in one turn. All answers may be sent at once. A [`Dispatcher`] does this.
 //!
 //! After a crash only the storage remains; a proposal without an answer may or may not have happened.
 //!
 //! Assertions check these duties where possible, in release builds too. A broken invariant stops the process: a replica
 //! with a wrong state must not vote.
 
-mod acquaintances;
 pub mod backup;
 mod balance;
 mod config;
 mod data_dir;
-mod desk;
+mod dispatcher;
 mod engine;
 mod frame;
+mod group_message;
 mod host;
-mod letter;
 mod log;
 mod log_entry;
 mod log_time;
 mod members;
-mod moment;
+mod monotonic_time;
+mod node_addresses;
 mod output;
 mod peer_disks;
 mod planted;
@@ -52,22 +52,22 @@ mod reads;
 mod replica;
 pub mod restore;
 pub mod salvage;
+mod seed_members;
 pub mod snapshot_file;
 mod storage;
 mod transfer;
 mod turn;
-mod whereabouts;
 
-pub use acquaintances::Acquaintances;
 pub use config::{HostConfig, InvalidConfig};
 pub use data_dir::{DATA_FORMAT, DataDir, DataDirError, Founding, Identity};
-pub use desk::{Answer, Caller, CallerKey, Desk, DeskCounts, WatchNumber};
+pub use dispatcher::{Answer, Caller, CallerKey, Dispatcher, DispatcherCounts, WatchNumber};
 pub use engine::{Engine, EngineConfig, SnapshotJobs};
 pub use frame::{Acknowledgement, FrameError, acknowledgements, sender};
 pub use host::{Host, bootstrap, bootstrap_from, join};
 pub use log_entry::{COMMAND_BYTES_MAX, EntryKind, LogEntry};
 pub use members::{MEMBERS_MAX, MemberChange, MemberRefusal, Members};
-pub use moment::Moment;
+pub use monotonic_time::MonotonicTime;
+pub use node_addresses::NodeAddresses;
 pub use output::{
     AppliedCommand, AppliedEntry, HostEvent, Output, ProposalId, ProposalOutcome, ProposalReply,
     ProposeError, ReadError, ReadId, ReadReply,
@@ -77,8 +77,8 @@ pub use peer_disks::{Meeting, PeerDisks};
 pub use planted::Bug;
 pub use randomness::Randomness;
 pub use replica::{Brief, MemberProgress, Role, Status};
+pub use seed_members::SeedMembers;
 pub use storage::{
     Completion, Done, GroupWrite, Job, LoadedGroup, ReplicaKind, SnapshotFile, SnapshotMark, SnapshotMeta,
     Storage, StorageError, TransferId, Vote, Write, WriteNumber,
 };
-pub use whereabouts::Whereabouts;

@@ -7,31 +7,31 @@
 //!
 //! Not here: the leadership itself, and the stamping of entries (`replica`).
 
-use crate::moment::Moment;
+use crate::monotonic_time::MonotonicTime;
 use tollgate_types::LogTime;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LogClock {
     /// Microseconds, because turns are shorter than a millisecond.
     now_us: u64,
-    seen: Moment,
+    seen: MonotonicTime,
 }
 
 impl LogClock {
     /// Continues from the last stamp in the log.
-    pub(crate) fn start(last_stamp: LogTime, now: Moment) -> LogClock {
+    pub(crate) fn start(last_stamp: LogTime, now: MonotonicTime) -> LogClock {
         LogClock { now_us: last_stamp.ms().saturating_mul(1_000), seen: now }
     }
 
     /// Advances log time. Called once per turn.
-    pub(crate) fn advance(&mut self, now: Moment, step_max_ms: u64) {
+    pub(crate) fn advance(&mut self, now: MonotonicTime, step_max_ms: u64) {
         let passed_us = now.us_since(self.seen);
         self.now_us += passed_us.min(step_max_ms.saturating_mul(1_000));
         self.seen = now;
     }
 
     /// Implements a planted bug: catches up on the time that was cut off, up to the same step in each turn.
-    pub(crate) fn catch_up(&mut self, behind_us: &mut u64, now: Moment, step_max_ms: u64) {
+    pub(crate) fn catch_up(&mut self, behind_us: &mut u64, now: MonotonicTime, step_max_ms: u64) {
         let step_us = step_max_ms.saturating_mul(1_000);
         let passed_us = now.us_since(self.seen);
         *behind_us += passed_us.saturating_sub(step_us);
@@ -54,8 +54,8 @@ impl LogClock {
 mod tests {
     use super::*;
 
-    fn at_ms(ms: u64) -> Moment {
-        Moment::from_us(ms * 1_000)
+    fn at_ms(ms: u64) -> MonotonicTime {
+        MonotonicTime::from_us(ms * 1_000)
     }
 
     #[test]
@@ -87,9 +87,9 @@ mod tests {
 
     #[test]
     fn parts_of_a_millisecond_add_up() {
-        let mut clock = LogClock::start(LogTime::ZERO, Moment::from_us(0));
+        let mut clock = LogClock::start(LogTime::ZERO, MonotonicTime::from_us(0));
         for turn in 1..=2_500 {
-            clock.advance(Moment::from_us(turn * 400), 500);
+            clock.advance(MonotonicTime::from_us(turn * 400), 500);
         }
         assert_eq!(clock.now(), LogTime::from_ms(1_000));
     }

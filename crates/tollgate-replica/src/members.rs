@@ -4,7 +4,7 @@
 //! has the witnesses, the addresses of the members, and the lowest node id that was never used: a node that comes back
 //! without its disk must come under a new id. All of this changes with log entries and is part of snapshots.
 
-use crate::whereabouts::Whereabouts;
+use crate::node_addresses::NodeAddresses;
 use raft::eraftpb::{self, ConfChangeSingle, ConfChangeTransition, ConfChangeType, ConfChangeV2};
 use std::collections::{BTreeMap, BTreeSet};
 use tollgate_core::{DecodeError, Reader, Writer};
@@ -24,7 +24,7 @@ pub struct Members {
     /// Members that keep no lock state.
     pub witnesses: BTreeSet<NodeId>,
     /// Addresses and zone of each member, where known.
-    pub whereabouts: BTreeMap<NodeId, Whereabouts>,
+    pub node_addresses: BTreeMap<NodeId, NodeAddresses>,
     /// No node with this id or a higher one was ever a member.
     pub next_node: u64,
 }
@@ -44,7 +44,7 @@ pub enum MemberChange {
         /// True if the node keeps the log only.
         witness: bool,
         /// Addresses and zone of the node.
-        whereabouts: Whereabouts,
+        node_addresses: NodeAddresses,
     },
     /// Gives a learner a vote, once it has caught up.
     Promote {
@@ -163,16 +163,17 @@ impl Members {
 
     /// The same members with the given addresses. Entries for nodes that are not members are ignored.
     #[must_use]
-    pub fn found_at(self, whereabouts: impl IntoIterator<Item = (NodeId, Whereabouts)>) -> Members {
-        let known =
-            |(node, found): &(NodeId, Whereabouts)| self.contains(*node) && *found != Whereabouts::UNKNOWN;
-        let whereabouts = whereabouts.into_iter().filter(known).collect();
-        Members { whereabouts, ..self }
+    pub fn found_at(self, node_addresses: impl IntoIterator<Item = (NodeId, NodeAddresses)>) -> Members {
+        let known = |(node, found): &(NodeId, NodeAddresses)| {
+            self.contains(*node) && *found != NodeAddresses::UNKNOWN
+        };
+        let node_addresses = node_addresses.into_iter().filter(known).collect();
+        Members { node_addresses, ..self }
     }
 
     /// Addresses and zone of a member, as far as its group knows.
-    pub fn whereabouts_of(&self, node: NodeId) -> &Whereabouts {
-        self.whereabouts.get(&node).unwrap_or(&Whereabouts::UNKNOWN)
+    pub fn addresses_of(&self, node: NodeId) -> &NodeAddresses {
+        self.node_addresses.get(&node).unwrap_or(&NodeAddresses::UNKNOWN)
     }
 
     /// True if the id belonged to a member and no longer does; or was skipped, and can't be used any more.
@@ -222,18 +223,18 @@ impl Members {
             learners: nodes(&conf.learners),
             learners_next: nodes(&conf.learners_next),
             witnesses: self.witnesses.clone(),
-            whereabouts: self.whereabouts.clone(),
+            node_addresses: self.node_addresses.clone(),
             next_node: self.next_node,
         };
-        if let Some(Added { node, witness, whereabouts }) = added {
+        if let Some(Added { node, witness, node_addresses }) = added {
             members.witnesses.extend(witness.then_some(node));
-            if whereabouts != Whereabouts::UNKNOWN {
-                members.whereabouts.insert(node, whereabouts);
+            if node_addresses != NodeAddresses::UNKNOWN {
+                members.node_addresses.insert(node, node_addresses);
             }
         }
         let all = members.all();
         members.witnesses.retain(|node| all.contains(node));
-        members.whereabouts.retain(|node, _| all.contains(node));
+        members.node_addresses.retain(|node, _| all.contains(node));
         let highest = all.iter().next_back().map_or(0, |node| node.number());
         members.next_node = members.next_node.max(highest.saturating_add(1));
         members
@@ -247,10 +248,10 @@ impl Members {
             }
         }
         writer.varint(self.next_node);
-        writer.count("whereabouts", self.whereabouts.len(), MEMBERS_MAX);
-        for (node, whereabouts) in &self.whereabouts {
+        writer.count("node addresses", self.node_addresses.len(), MEMBERS_MAX);
+        for (node, node_addresses) in &self.node_addresses {
             writer.varint(node.number());
-            whereabouts.encode(writer);
+            node_addresses.encode(writer);
         }
     }
 
@@ -258,7 +259,7 @@ impl Members {
     pub(crate) const BYTES_MAX: usize = 5 * (1 + MEMBERS_MAX * VARINT_BYTES_MAX)
         + VARINT_BYTES_MAX
         + 1
-        + MEMBERS_MAX * (VARINT_BYTES_MAX + Whereabouts::BYTES_MAX);
+        + MEMBERS_MAX * (VARINT_BYTES_MAX + NodeAddresses::BYTES_MAX);
 
     pub(crate) fn decode(reader: &mut Reader<'_>) -> Result<Members, DecodeError> {
         Ok(Members {
@@ -268,14 +269,14 @@ impl Members {
             learners_next: decode_nodes(reader)?,
             witnesses: decode_nodes(reader)?,
             next_node: reader.varint()?,
-            whereabouts: decode_whereabouts(reader)?,
+            node_addresses: decode_node_addresses(reader)?,
         })
     }
 }
 
-fn decode_whereabouts(reader: &mut Reader<'_>) -> Result<BTreeMap<NodeId, Whereabouts>, DecodeError> {
-    let one = |reader: &mut Reader<'_>| Ok((decode_node(reader)?, Whereabouts::decode(reader)?));
-    Ok(reader.list("whereabouts", MEMBERS_MAX, 4, one)?.into_iter().collect())
+fn decode_node_addresses(reader: &mut Reader<'_>) -> Result<BTreeMap<NodeId, NodeAddresses>, DecodeError> {
+    let one = |reader: &mut Reader<'_>| Ok((decode_node(reader)?, NodeAddresses::decode(reader)?));
+    Ok(reader.list("node addresses", MEMBERS_MAX, 4, one)?.into_iter().collect())
 }
 
 fn decode_nodes(reader: &mut Reader<'_>) -> Result<BTreeSet<NodeId>, DecodeError> {
@@ -323,12 +324,12 @@ impl MemberChange {
                 add(ConfChangeType::AddNode, *by);
             }
         }
-        if let MemberChange::AddLearner { node, witness, whereabouts } = self {
+        if let MemberChange::AddLearner { node, witness, node_addresses } = self {
             let mut context = Vec::new();
             let mut writer = Writer::new(&mut context);
             writer.varint(node.number());
             writer.bool(*witness);
-            whereabouts.encode(&mut writer);
+            node_addresses.encode(&mut writer);
             change.context = context.into();
         }
         change.set_transition(ConfChangeTransition::Auto);
@@ -341,11 +342,11 @@ impl MemberChange {
 pub(crate) struct Added {
     pub(crate) node: NodeId,
     pub(crate) witness: bool,
-    pub(crate) whereabouts: Whereabouts,
+    pub(crate) node_addresses: NodeAddresses,
 }
 
 impl Added {
-    pub(crate) const BYTES_MAX: usize = VARINT_BYTES_MAX + 1 + Whereabouts::BYTES_MAX;
+    pub(crate) const BYTES_MAX: usize = VARINT_BYTES_MAX + 1 + NodeAddresses::BYTES_MAX;
 }
 
 /// Decodes the member that a change adds, if it adds one.
@@ -356,9 +357,9 @@ pub(crate) fn added(change: &ConfChangeV2) -> Result<Option<Added>, DecodeError>
     let mut reader = Reader::new(&change.context);
     let node = decode_node(&mut reader)?;
     let witness = reader.bool("kind of member")?;
-    let whereabouts = Whereabouts::decode(&mut reader)?;
+    let node_addresses = NodeAddresses::decode(&mut reader)?;
     reader.finish()?;
-    Ok(Some(Added { node, witness, whereabouts }))
+    Ok(Some(Added { node, witness, node_addresses }))
 }
 
 #[cfg(test)]
@@ -370,9 +371,9 @@ mod tests {
         NodeId::new(number).unwrap()
     }
 
-    fn at(peer: &str) -> Whereabouts {
+    fn at(peer: &str) -> NodeAddresses {
         let (peer, client) = (HostPort::new(peer).unwrap(), HostPort::new("c:1").unwrap());
-        Whereabouts { peer, client, zone: Zone::new("west").unwrap() }
+        NodeAddresses { peer, client, zone: Zone::new("west").unwrap() }
     }
 
     fn decoded(members: &Members) -> Members {
@@ -390,7 +391,7 @@ mod tests {
         let plain = Members::first([node(1), node(2), node(3)], [node(3)]);
         assert_eq!(decoded(&plain), plain);
         let found = plain.found_at([(node(1), at("a:1")), (node(3), at("b:1")), (node(9), at("x:1"))]);
-        assert_eq!(found.whereabouts.len(), 2, "strangers are nowhere");
+        assert_eq!(found.node_addresses.len(), 2, "strangers are nowhere");
         assert_eq!(decoded(&found), found);
     }
 
@@ -400,17 +401,18 @@ mod tests {
         let zone = Zone::new("z".repeat(64)).unwrap();
         let ids = (1..=MEMBERS_MAX as u64).map(|number| node(u64::MAX - number));
         let full = Members::first(ids.clone(), []);
-        let everywhere = ids.map(|id| (id, Whereabouts { peer: long(), client: long(), zone: zone.clone() }));
+        let everywhere =
+            ids.map(|id| (id, NodeAddresses { peer: long(), client: long(), zone: zone.clone() }));
         let full = full.found_at(everywhere);
-        assert_eq!(full.whereabouts.len(), MEMBERS_MAX);
+        assert_eq!(full.node_addresses.len(), MEMBERS_MAX);
         assert_eq!(decoded(&full), full);
     }
 
     #[test]
     fn what_a_change_tells_of_a_new_member_arrives_and_goes_with_it() {
-        let change = MemberChange::AddLearner { node: node(4), witness: true, whereabouts: at("d:1") };
+        let change = MemberChange::AddLearner { node: node(4), witness: true, node_addresses: at("d:1") };
         let told = added(&change.to_raft()).unwrap();
-        assert_eq!(told, Some(Added { node: node(4), witness: true, whereabouts: at("d:1") }));
+        assert_eq!(told, Some(Added { node: node(4), witness: true, node_addresses: at("d:1") }));
         assert_eq!(added(&MemberChange::Promote { node: node(4) }.to_raft()), Ok(None));
         let first = Members::first([node(1)], []).found_at([(node(1), at("a:1"))]);
         let conf = |learners: &[u64]| eraftpb::ConfState {
@@ -419,11 +421,11 @@ mod tests {
             ..eraftpb::ConfState::default()
         };
         let grown = first.after(&conf(&[4]), told);
-        assert_eq!((grown.whereabouts_of(node(4)), grown.next_node), (&at("d:1"), 5));
+        assert_eq!((grown.addresses_of(node(4)), grown.next_node), (&at("d:1"), 5));
         assert!(grown.witnesses.contains(&node(4)) && !grown.is_past(node(4)) && !grown.is_past(node(5)));
         let shrunk = grown.after(&conf(&[]), None);
-        assert_eq!((shrunk.whereabouts_of(node(4)), shrunk.next_node), (&Whereabouts::UNKNOWN, 5));
+        assert_eq!((shrunk.addresses_of(node(4)), shrunk.next_node), (&NodeAddresses::UNKNOWN, 5));
         assert!(shrunk.is_past(node(4)) && shrunk.witnesses.is_empty());
-        assert_eq!(shrunk.whereabouts_of(node(1)), &at("a:1"));
+        assert_eq!(shrunk.addresses_of(node(1)), &at("a:1"));
     }
 }

@@ -26,7 +26,7 @@ pub struct Output {
     pub replies: Vec<ProposalReply>,
     /// Answers to reads.
     pub reads: Vec<ReadReply>,
-    /// Applied entries, in order, group by group: for watchers and parked callers.
+    /// Applied entries, in order, group by group: for watchers and pending callers.
     pub applied: Vec<AppliedEntry>,
     /// Events for operators and tests.
     pub events: Vec<HostEvent>,

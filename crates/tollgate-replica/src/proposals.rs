@@ -3,8 +3,8 @@
 //! A proposal is identified by its position: (index, term). If an entry of another term is applied at that index, the
 //! proposal is lost. The decoded commands are kept as well, so that a leader need not decode what it encoded itself.
 
-use crate::letter::Letter;
-use crate::moment::Moment;
+use crate::group_message::GroupMessage;
+use crate::monotonic_time::MonotonicTime;
 use crate::output::ProposalId;
 use std::collections::VecDeque;
 use tollgate_core::Command;
@@ -17,8 +17,8 @@ pub(crate) enum Asker {
     Nobody,
     /// A caller of the host.
     Caller(ProposalId),
-    /// Another group, whose letter this is.
-    Letter(Letter),
+    /// Another group, whose group message this is.
+    GroupMessage(GroupMessage),
 }
 
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub(crate) struct Waiting {
     index: u64,
     term: u64,
     /// Time of the proposal.
-    pub(crate) since: Moment,
+    pub(crate) since: MonotonicTime,
     pub(crate) askers: Vec<Asker>,
     /// The proposed commands, stamped `at`, when the leader's clock showed `wall`.
     pub(crate) batch: Vec<Box<Command>>,
@@ -58,7 +58,7 @@ impl Proposals {
     pub(crate) fn push(
         &mut self,
         (index, term): (u64, u64),
-        since: Moment,
+        since: MonotonicTime,
         askers: Vec<Asker>,
         (at, wall, batch): (LogTime, WallTime, Vec<Box<Command>>),
     ) {
@@ -91,7 +91,7 @@ impl Proposals {
                 *asker = Asker::Nobody;
                 Some(proposal)
             }
-            Asker::Nobody | Asker::Letter(_) => None,
+            Asker::Nobody | Asker::GroupMessage(_) => None,
         };
         askers.filter_map(caller).collect()
     }

@@ -7,7 +7,7 @@
 //!
 //! A read is answered when the index that a quorum confirmed has been applied on this node.
 
-use crate::moment::Moment;
+use crate::monotonic_time::MonotonicTime;
 use crate::output::ReadId;
 use std::collections::VecDeque;
 use tollgate_types::NodeId;
@@ -19,7 +19,7 @@ const CALLS_MAX: usize = 8;
 struct Call {
     context: Vec<u8>,
     reads: Vec<Asked>,
-    sent: Moment,
+    sent: MonotonicTime,
     /// Confirmed index: the reads wait until it is applied.
     index: Option<u64>,
 }
@@ -27,7 +27,7 @@ struct Call {
 #[derive(Debug, Clone, Copy)]
 struct Asked {
     read: ReadId,
-    at: Moment,
+    at: MonotonicTime,
 }
 
 #[derive(Debug)]
@@ -49,13 +49,13 @@ impl Reads {
         self.count
     }
 
-    pub(crate) fn ask(&mut self, read: ReadId, now: Moment) {
+    pub(crate) fn ask(&mut self, read: ReadId, now: MonotonicTime) {
         self.count += 1;
         self.waiting.push(Asked { read, at: now });
     }
 
     /// The context of a call to make now, if there is one. Reads of calls without a timely answer join it.
-    pub(crate) fn next_call(&mut self, now: Moment, retry_ms: u64) -> Option<Vec<u8>> {
+    pub(crate) fn next_call(&mut self, now: MonotonicTime, retry_ms: u64) -> Option<Vec<u8>> {
         let waiting = &mut self.waiting;
         self.calls.retain_mut(|call| {
             let silent = call.index.is_none() && now >= call.sent.after_ms(retry_ms);
@@ -97,7 +97,7 @@ impl Reads {
     }
 
     /// Takes the reads that have waited too long.
-    pub(crate) fn timed_out(&mut self, now: Moment, timeout_ms: u64, late: &mut Vec<ReadId>) {
+    pub(crate) fn timed_out(&mut self, now: MonotonicTime, timeout_ms: u64, late: &mut Vec<ReadId>) {
         let mut keep = |asked: &Asked| {
             let ok = now < asked.at.after_ms(timeout_ms);
             if !ok {
@@ -114,8 +114,8 @@ impl Reads {
     }
 
     /// Time at which a call must be repeated. Reads that wait for a call join it.
-    pub(crate) fn next_turn(&self, retry_ms: u64) -> Moment {
+    pub(crate) fn next_turn(&self, retry_ms: u64) -> MonotonicTime {
         let calls = self.calls.iter().filter(|call| call.index.is_none());
-        calls.map(|call| call.sent).min().map_or(Moment::NEVER, |at| at.after_ms(retry_ms))
+        calls.map(|call| call.sent).min().map_or(MonotonicTime::NEVER, |at| at.after_ms(retry_ms))
     }
 }

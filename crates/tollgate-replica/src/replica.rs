@@ -6,12 +6,12 @@
 //! applied only when they are committed and on this disk.
 //!
 //! The parts are `lead` (stamping, proposing, membership), `room`, `apply`, `snapshots`, `failover`, `comparison` and
-//! `exchange` (letters).
+//! `group_messaging` (group messages).
 
 mod apply;
 mod comparison;
-mod exchange;
 mod failover;
+mod group_messaging;
 mod lead;
 mod room;
 mod snapshots;
@@ -21,7 +21,7 @@ use crate::log::Log;
 use crate::log_entry::LogEntry;
 use crate::log_time::LogClock;
 use crate::members::Members;
-use crate::moment::Moment;
+use crate::monotonic_time::MonotonicTime;
 use crate::output::{HostEvent, ProposeError, ReadError, ReadId, ReadReply};
 use crate::planted::Bug;
 use crate::proposals::{Asker, Proposals};
@@ -30,8 +30,8 @@ use crate::storage::{GroupWrite, LoadedGroup, ReplicaKind, SnapshotFile, Snapsho
 use crate::transfer::{Receiving, Sending};
 use crate::turn::Turn;
 use comparison::Comparison;
-use exchange::Exchange;
 use failover::Failover;
+use group_messaging::GroupMessaging;
 use raft::eraftpb::{HardState, Message, MessageType};
 use raft::{RawNode, ReadState, StateRole};
 use room::Room;
@@ -139,13 +139,13 @@ pub(crate) struct Replica {
     /// Commands to be proposed. Boxed, because a command is big and is moved many times.
     queue: Vec<(Asker, Box<Command>)>,
     /// Time since which proposals wait for more.
-    gathered_from: Moment,
+    gathered_from: MonotonicTime,
     /// Node to which leadership is handed at the end of this turn.
     hand_on_to: Option<NodeId>,
     /// Commit index that the followers were told.
     told_commit: u64,
     /// Time since which there is a newer commit index to tell.
-    untold_since: Moment,
+    untold_since: MonotonicTime,
     /// Value of `told_commit` at `untold_since`.
     untold_behind: u64,
     proposals: Proposals,
@@ -159,33 +159,33 @@ pub(crate) struct Replica {
     durable_term: u64,
     sending: BTreeMap<NodeId, Sending>,
     /// Time of each member's last message in this group, sent while it had its disk.
-    heard: BTreeMap<NodeId, Moment>,
+    heard: BTreeMap<NodeId, MonotonicTime>,
     pins: BTreeMap<NodeId, Pin>,
     receiving: Option<Receiving>,
     /// A complete snapshot that is being handed to Raft.
     arrived: Option<(SnapshotFile, Option<Box<State>>)>,
     saving: bool,
     snapshot_asked: bool,
-    snapshot_at: Moment,
+    snapshot_at: MonotonicTime,
     /// Size of the log at which the next snapshot is taken, as this replica's random share of the limit.
     snapshot_part: u64,
     /// Earliest time of the next snapshot.
-    save_from: Moment,
+    save_from: MonotonicTime,
     /// Write after which older snapshots may be removed, and the index below which they go.
     remove_after: Option<(WriteNumber, u64)>,
     /// Index below which removal of the snapshots was already requested.
     removed_below: u64,
     failover: Failover,
     room: Room,
-    exchange: Exchange,
+    group_messaging: GroupMessaging,
     comparison: Comparison,
     removed: bool,
     /// Time at which a transfer made for balance alone is given up.
-    balanced_until: Moment,
+    balanced_until: MonotonicTime,
     /// Earliest time of the next raise of the apply version.
-    raise_from: Moment,
+    raise_from: MonotonicTime,
     /// Earliest time of the next proposal of a lineage.
-    lineage_from: Moment,
+    lineage_from: MonotonicTime,
     /// For a planted bug: the highest stamp ever seen, including truncated entries.
     highest_stamp: LogTime,
     /// For a planted bug: index of the last entry in the log when this replica started.
@@ -208,7 +208,7 @@ struct Outstanding {
     write: WriteNumber,
     ready: u64,
     term: u64,
-    since: Moment,
+    since: MonotonicTime,
     parts: Vec<(NodeId, Part)>,
 }
 
@@ -269,10 +269,10 @@ impl Replica {
             last_stamp: LogTime::ZERO,
             log_version: 0,
             queue: Vec::new(),
-            gathered_from: Moment::NEVER,
+            gathered_from: MonotonicTime::NEVER,
             hand_on_to: None,
             told_commit: 0,
-            untold_since: Moment::NEVER,
+            untold_since: MonotonicTime::NEVER,
             untold_behind: 0,
             proposals: Proposals::default(),
             reads: Reads::new(node, boot),
@@ -294,10 +294,10 @@ impl Replica {
             removed_below: 0,
             failover: Failover::default(),
             room: Room::default(),
-            exchange: Exchange::default(),
+            group_messaging: GroupMessaging::default(),
             comparison: Comparison::default(),
             removed: false,
-            balanced_until: Moment::NEVER,
+            balanced_until: MonotonicTime::NEVER,
             raise_from: turn.now,
             lineage_from: turn.now,
             highest_stamp: LogTime::ZERO,
@@ -763,9 +763,9 @@ impl Replica {
     }
 
     /// The latest time at which this replica needs a turn, apart from Raft's ticks.
-    pub(crate) fn next_turn(&self, turn: &Turn) -> Moment {
+    pub(crate) fn next_turn(&self, turn: &Turn) -> MonotonicTime {
         if self.removed {
-            return Moment::NEVER;
+            return MonotonicTime::NEVER;
         }
         let read = self.reads.next_turn(turn.config.read_retry_ms);
         let told = if self.queue.is_empty() {

@@ -10,7 +10,7 @@
 
 use crate::config::HostConfig;
 use crate::frame::{Chunk, ChunkStatus};
-use crate::moment::Moment;
+use crate::monotonic_time::MonotonicTime;
 use crate::storage::{Job, SnapshotFile, TransferId};
 use bytes::Bytes;
 use tollgate_types::{GroupId, NodeId};
@@ -32,8 +32,8 @@ pub(crate) struct Sending {
     /// Number of pieces that are being read. While there are any, no piece is read twice: otherwise a slow disk would
     /// have more to do the later it is.
     reading: u32,
-    moved: Moment,
-    resent: Moment,
+    moved: MonotonicTime,
+    resent: MonotonicTime,
 }
 
 impl Sending {
@@ -42,7 +42,7 @@ impl Sending {
         file: SnapshotFile,
         term: u64,
         for_raft: bool,
-        now: Moment,
+        now: MonotonicTime,
     ) -> Sending {
         Sending { transfer, file, term, for_raft, acked: 0, sent: 0, reading: 0, moved: now, resent: now }
     }
@@ -67,7 +67,7 @@ impl Sending {
     }
 
     /// Records that a piece was read, or will not be. The receiver has not answered it yet.
-    pub(crate) fn was_read(&mut self, now: Moment) {
+    pub(crate) fn was_read(&mut self, now: MonotonicTime) {
         self.reading = self.reading.saturating_sub(1);
         self.resent = now;
     }
@@ -87,7 +87,7 @@ impl Sending {
     }
 
     /// Records that the receiver wants the piece at `next`.
-    pub(crate) fn acked(&mut self, next: u64, now: Moment) {
+    pub(crate) fn acked(&mut self, next: u64, now: MonotonicTime) {
         if next == self.file.size {
             self.moved = now; // The receiver checks and loads it, which may take long.
         }
@@ -101,7 +101,7 @@ impl Sending {
 
     /// Starts again from the receiver's last report if there is no progress. Returns false once the transfer has timed
     /// out.
-    pub(crate) fn is_alive(&mut self, now: Moment, config: &HostConfig) -> bool {
+    pub(crate) fn is_alive(&mut self, now: MonotonicTime, config: &HostConfig) -> bool {
         if self.reading == 0 && now >= self.resent.after_ms(RESEND_MS) {
             // If the receiver has everything, the last byte is sent again to ask for its status.
             self.sent = self.acked.min(self.file.size - 1);
@@ -121,7 +121,7 @@ pub(crate) struct Receiving {
     next: u64,
     /// True once everything was passed to the storage, which checks it.
     completing: bool,
-    moved: Moment,
+    moved: MonotonicTime,
 }
 
 /// Handling of a received piece.
@@ -135,7 +135,7 @@ pub(crate) enum Arrival {
 }
 
 impl Receiving {
-    pub(crate) fn new(peer: NodeId, chunk: &Chunk, now: Moment) -> Receiving {
+    pub(crate) fn new(peer: NodeId, chunk: &Chunk, now: MonotonicTime) -> Receiving {
         Receiving {
             peer,
             transfer: chunk.transfer,
@@ -151,7 +151,7 @@ impl Receiving {
         self.peer == peer && self.transfer == transfer
     }
 
-    pub(crate) fn arrived(&mut self, chunk: Chunk, now: Moment) -> Arrival {
+    pub(crate) fn arrived(&mut self, chunk: Chunk, now: MonotonicTime) -> Arrival {
         if chunk.file != self.file {
             return Arrival::Ignore;
         }
@@ -177,7 +177,7 @@ impl Receiving {
         complete
     }
 
-    pub(crate) fn is_alive(&self, now: Moment, timeout_ms: u64) -> bool {
+    pub(crate) fn is_alive(&self, now: MonotonicTime, timeout_ms: u64) -> bool {
         self.completing || now < self.moved.after_ms(timeout_ms)
     }
 }

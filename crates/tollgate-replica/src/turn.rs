@@ -3,8 +3,8 @@
 use crate::balance::LEFT_ALONE_MS;
 use crate::config::HostConfig;
 use crate::frame::{FrameWriter, Header, Part};
-use crate::letter::Letter;
-use crate::moment::Moment;
+use crate::group_message::GroupMessage;
+use crate::monotonic_time::MonotonicTime;
 use crate::output::{HostEvent, Output, ProposalId, ProposalReply, ProposeError};
 use crate::planted::Planted;
 use crate::randomness::Randomness;
@@ -18,7 +18,7 @@ const FRAME_BYTES_MAX: usize = 2 << 20;
 pub(crate) struct Turn {
     pub(crate) config: HostConfig,
     pub(crate) randomness: Box<dyn Randomness + Send>,
-    pub(crate) now: Moment,
+    pub(crate) now: MonotonicTime,
     /// Time of day, which entries carry; no decision depends on it.
     pub(crate) wall: WallTime,
     pub(crate) out: Output,
@@ -27,15 +27,15 @@ pub(crate) struct Turn {
     pub(crate) peers: BTreeMap<NodeId, Peer>,
     pub(crate) disk_full: bool,
     /// Time since which the disk is full.
-    pub(crate) full_since: Moment,
+    pub(crate) full_since: MonotonicTime,
     pub(crate) shutting_down: bool,
     /// True if the replicas send and accept messages at all.
     pub(crate) takes_part: bool,
     pub(crate) planted: Planted,
     /// Nodes that did not take over a group handed to them for balance, with the time until which they get no other.
-    left_alone: BTreeMap<NodeId, Moment>,
-    /// Letters of this turn, with the groups whose leaders receive them.
-    letters: Vec<(GroupId, Letter)>,
+    left_alone: BTreeMap<NodeId, MonotonicTime>,
+    /// Group messages of this turn, with the groups whose leaders receive them.
+    group_messages: Vec<(GroupId, GroupMessage)>,
     frames: BTreeMap<NodeId, FrameWriter>,
     transfers: u64,
 }
@@ -43,13 +43,17 @@ pub(crate) struct Turn {
 /// A host's view of another node.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Peer {
-    pub(crate) heard: Moment,
+    pub(crate) heard: MonotonicTime,
     pub(crate) apply_version: u32,
     pub(crate) fit_to_lead: bool,
 }
 
 impl Turn {
-    pub(crate) fn new(config: HostConfig, mut randomness: Box<dyn Randomness + Send>, now: Moment) -> Turn {
+    pub(crate) fn new(
+        config: HostConfig,
+        mut randomness: Box<dyn Randomness + Send>,
+        now: MonotonicTime,
+    ) -> Turn {
         // Transfers from before a restart of this node must not be taken for current ones.
         let transfers = randomness.next_u64() >> 16;
         Turn {
@@ -61,12 +65,12 @@ impl Turn {
             number: WriteNumber(1),
             peers: BTreeMap::new(),
             disk_full: false,
-            full_since: Moment::NEVER,
+            full_since: MonotonicTime::NEVER,
             shutting_down: false,
             takes_part: true,
             planted: Planted::default(),
             left_alone: BTreeMap::new(),
-            letters: Vec::new(),
+            group_messages: Vec::new(),
             frames: BTreeMap::new(),
             transfers,
         }
@@ -93,12 +97,12 @@ impl Turn {
         }
     }
 
-    pub(crate) fn post(&mut self, group: GroupId, letter: Letter) {
-        self.letters.push((group, letter));
+    pub(crate) fn post(&mut self, group: GroupId, group_message: GroupMessage) {
+        self.group_messages.push((group, group_message));
     }
 
-    pub(crate) fn take_letters(&mut self) -> Vec<(GroupId, Letter)> {
-        std::mem::take(&mut self.letters)
+    pub(crate) fn take_group_messages(&mut self) -> Vec<(GroupId, GroupMessage)> {
+        std::mem::take(&mut self.group_messages)
     }
 
     pub(crate) fn take_output(&mut self) -> Output {

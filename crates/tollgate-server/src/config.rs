@@ -212,7 +212,7 @@ impl Config {
         let witnesses = members.iter().filter(|member| member.witness);
         let first = Members::first(members.iter().map(|member| member.id), witnesses.map(|member| member.id));
         first.found_at(members.iter().map(|member| {
-            let mut found = member.whereabouts();
+            let mut found = member.node_addresses();
             if member.id == self.node.id && found.zone == Zone::NONE {
                 found.zone = Zone::new(&self.node.zone).expect("its kind was checked");
             }

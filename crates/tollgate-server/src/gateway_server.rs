@@ -3,7 +3,7 @@
 //! A gateway keeps no state: any number of gateways serve one cluster, and each can go at any time. Invariant: a
 //! gateway that stops is first no longer ready and accepts nothing new; then it answers the calls under way, within its
 //! grace period, and ends its streams, whose clients go on elsewhere. Leases stay, because their clients live. Not
-//! here: the services (`grpc`, `http`), finding the leaders (`tollgate_gateway::Scout`).
+//! here: the services (`grpc`, `http`), finding the leaders (`tollgate_gateway::Discovery`).
 
 use crate::config::{GatewayConfig, Settings};
 use crate::connections;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tollgate_gateway::{Router, Scout};
+use tollgate_gateway::{Discovery, Router};
 
 /// Open ports of a gateway.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ impl GatewayListeners {
 
 /// A running gateway.
 pub struct GatewayServer {
-    scout: Scout,
+    discovery: Discovery,
     closing: watch::Sender<bool>,
     http: JoinHandle<()>,
     grpc: JoinHandle<()>,
@@ -69,9 +69,9 @@ impl GatewayServer {
     ) -> Result<GatewayServer, ServeError> {
         let addresses = listeners.addresses()?;
         let metrics = Arc::new(Metrics::new());
-        let scout = Scout::start(config.nodes.clone(), config.cluster);
-        let router =
-            Router::alone(&scout, Arc::clone(&metrics) as _).admitting(config.server.operations_admitted_max);
+        let discovery = Discovery::start(config.nodes.clone(), config.cluster);
+        let router = Router::alone(&discovery, Arc::clone(&metrics) as _)
+            .admitting(config.server.operations_admitted_max);
         let relay = router.relay().expect("it has no node").clone();
         let admin = Arc::new(AdminRelay::new(router.clone(), relay.clone(), settings));
         let state = HttpState::new(router.clone(), Arc::clone(&metrics))
@@ -85,13 +85,13 @@ impl GatewayServer {
         let grpc = serve_grpc(listeners.client, doors.client, limits, &served, closed)?;
         tracing::info!(client = %addresses.client, http = %addresses.http, "serving as a gateway");
         let grace = Duration::from_millis(limits.shutdown_grace_ms);
-        Ok(GatewayServer { scout, closing, http, grpc, grace })
+        Ok(GatewayServer { discovery, closing, http, grpc, grace })
     }
 
     /// Stops the gateway: closes its ports, reports it as not ready, answers the calls under way, ends the streams.
     pub async fn stop(self) {
         self.closing.send_replace(true);
-        self.scout.say_stopping();
+        self.discovery.say_stopping();
         let GatewayServer { mut http, mut grpc, grace, .. } = self;
         let ended = async { tokio::join!(&mut http, &mut grpc) };
         if tokio::time::timeout(grace, ended).await.is_err() {

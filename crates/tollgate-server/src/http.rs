@@ -121,7 +121,7 @@ async fn of_our_host(State(state): State<HttpState>, request: Request, next: Nex
 /// Returns the host names of nodes, those added while the cluster ran included.
 fn members_hosts(state: &HttpState) -> BTreeSet<String> {
     let members = Arc::clone(&state.router.status().borrow().members);
-    let found = members.whereabouts.values().flat_map(|found| [&found.client, &found.peer]);
+    let found = members.node_addresses.values().flat_map(|found| [&found.client, &found.peer]);
     let host =
         |address: &HostPort| address.to_string().rsplit_once(':').map(|(host, _)| host.to_ascii_lowercase());
     found.filter_map(host).collect()

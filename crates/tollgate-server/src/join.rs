@@ -11,7 +11,7 @@ use std::time::Duration;
 use tollgate_node::{Join, StartError, has_data};
 use tollgate_proto::v1;
 use tollgate_proto::v1::admin_service_client::AdminServiceClient;
-use tollgate_replica::{MEMBERS_MAX, Members, Whereabouts};
+use tollgate_replica::{MEMBERS_MAX, Members, NodeAddresses};
 use tollgate_types::{ClusterId, GroupId, HostPort, NodeId, Zone};
 use tonic::transport::Endpoint;
 
@@ -195,13 +195,13 @@ fn members_of(group: &v1::Group, told: &v1::MembersResponse) -> Members {
         next_node: told.next_node_id,
         ..Members::default()
     };
-    let whereabouts = told.members.iter().filter_map(|member| {
+    let node_addresses = told.members.iter().filter_map(|member| {
         let address = |text: &str| HostPort::new(text).unwrap_or(HostPort::NONE);
         let zone = Zone::new(&member.zone).unwrap_or(Zone::NONE);
         let (peer, client) = (address(&member.peer_address), address(&member.client_address));
-        Some((NodeId::new(member.node_id)?, Whereabouts { peer, client, zone }))
+        Some((NodeId::new(member.node_id)?, NodeAddresses { peer, client, zone }))
     });
-    members.found_at(whereabouts)
+    members.found_at(node_addresses)
 }
 
 #[cfg(test)]
@@ -260,7 +260,7 @@ mod tests {
         let Ok(Join { groups, members }) = judge(&config(5), &told()) else { panic!("it may join") };
         assert_eq!(groups, [GroupId::new(0), GroupId::new(7)]);
         assert_eq!((members.voters.len(), members.learners.len(), members.next_node), (2, 1, 6));
-        let first = members.whereabouts_of(NodeId::new(1).unwrap());
+        let first = members.addresses_of(NodeId::new(1).unwrap());
         assert_eq!((first.peer.to_string().as_str(), &first.client), ("10.0.0.1:7401", &HostPort::NONE));
     }
 

@@ -39,7 +39,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 use tollgate_core::EndReason;
-use tollgate_gateway::{Asked, KINDS, OperationMeter};
+use tollgate_gateway::{KINDS, OperationMeter, RequestInfo};
 use tollgate_node::{Meter, NodeHandle};
 use tollgate_proto::v1::{self, ErrorReason, operation_result::Result as OpResult};
 use tollgate_replica::HostEvent;
@@ -244,7 +244,7 @@ impl Metrics {
     }
 
     /// Records the end of an operation, `took` after its arrival. Results that are not final don't count.
-    pub fn operation(&self, asked: impl Into<Asked>, result: &OpResult, took: Duration) {
+    pub fn operation(&self, asked: impl Into<RequestInfo>, result: &OpResult, took: Duration) {
         let asked = asked.into();
         let kind = &self.operations[asked.kind];
         match outcome_of(result) {
@@ -260,7 +260,7 @@ impl Metrics {
         self.grant_or_release(asked, result);
     }
 
-    fn grant_or_release(&self, asked: Asked, result: &OpResult) {
+    fn grant_or_release(&self, asked: RequestInfo, result: &OpResult) {
         match result {
             OpResult::Lock(it) if it.acquired => {
                 self.granted(it.header.as_ref(), it.fencing_token, it.waited_ms);
@@ -352,11 +352,11 @@ impl Default for Metrics {
 }
 
 impl OperationMeter for Metrics {
-    fn operation(&self, asked: Asked, result: &OpResult, took: Duration) {
+    fn operation(&self, asked: RequestInfo, result: &OpResult, took: Duration) {
         Metrics::operation(self, asked, result, took);
     }
 
-    fn shed(&self, asked: Asked) {
+    fn shed(&self, asked: RequestInfo) {
         self.shed[asked.kind].inc();
     }
 }

@@ -11,14 +11,14 @@ use crate::http::{self, HttpState};
 use crate::join::JoinError;
 use crate::metrics::{GRPC_DOOR, HTTP_DOOR, Metrics};
 use crate::open_files;
-use crate::session::Unread;
+use crate::session::SendBacklog;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tollgate_gateway::{Router, hunt_deadlocks};
+use tollgate_gateway::{Router, detect_deadlocks};
 use tollgate_node::{Bootstrap, Fault, Join, Node, NodeClock, NodeSettings, NodeStatus, StartError};
 use tollgate_proto::FILE_DESCRIPTOR_SET;
 use tollgate_proto::v1::admin_service_server::{AdminService, AdminServiceServer};
@@ -119,7 +119,7 @@ pub struct Server {
     http: JoinHandle<()>,
     grpc: JoinHandle<()>,
     samples: JoinHandle<()>,
-    hunt: JoinHandle<()>,
+    detect: JoinHandle<()>,
     grace: Duration,
 }
 
@@ -177,11 +177,11 @@ impl Server {
         let following = Following::Here(node.handle().clone());
         let served = Served { admin, router: router.clone(), following, metrics: Arc::clone(&metrics) };
         let grpc = serve_grpc(client, doors.client, &config.server, &served, closed)?;
-        let hunt = tokio::spawn(hunt_deadlocks(router.clone()));
+        let detect = tokio::spawn(detect_deadlocks(router.clone()));
         let samples = metrics.sample(node.handle().clone());
         tracing::info!(node = %config.node.id, client = %addresses.client, http = %addresses.http, "serving");
         let grace = Duration::from_millis(config.server.shutdown_grace_ms);
-        Ok(Server { node, router, addresses, metrics, closing, http, grpc, samples, hunt, grace })
+        Ok(Server { node, router, addresses, metrics, closing, http, grpc, samples, detect, grace })
     }
 
     /// Returns the addresses that the server listens on.
@@ -207,7 +207,7 @@ impl Server {
     /// Stops the server: no longer ready, leadership handed on, ports closed, calls under way answered.
     pub async fn stop(mut self) {
         self.samples.abort();
-        self.hunt.abort();
+        self.detect.abort();
         let until = Instant::now() + self.grace;
         let handed_on = self.node.retire(self.grace).await;
         self.closing.send_replace(true);
@@ -300,8 +300,8 @@ pub(crate) fn serve_grpc<A: AdminService>(
     let (reporter, health) = tonic_health::server::health_reporter();
     tokio::spawn(report_health(reporter, router.status().clone()));
     let watchers = Watchers::new(server.watchers_max);
-    let unread = Unread::new(server.unread_bytes_max);
-    let forwarded_unread = Unread::new(server.unread_bytes_max);
+    let unread = SendBacklog::new(server.unread_bytes_max);
+    let forwarded_backlog = SendBacklog::new(server.unread_bytes_max);
     let locks = Locks {
         router: router.clone(),
         following: following.clone(),
@@ -338,7 +338,7 @@ pub(crate) fn serve_grpc<A: AdminService>(
                 router: router.clone(),
                 metrics: Arc::clone(metrics),
                 unread,
-                forwarded_unread,
+                forwarded_backlog,
                 bytes_max,
             })
             .max_decoding_message_size(bytes_max + FORWARDING_BYTES_MAX),

@@ -10,21 +10,21 @@
 
 mod frames;
 mod mailbox;
-mod telling;
-mod unread;
+mod response_writer;
+mod send_backlog;
 
 pub(crate) use frames::{FrameSender, FrameStream, Gone, frames as frames_queue};
-pub(crate) use unread::{Account, Charge, OpenAccount, Unread};
+pub(crate) use send_backlog::{Account, Charge, OpenAccount, SendBacklog};
 
 use crate::grpc::{FRAME_LIMIT, undelivered};
-use mailbox::{Asking, Awaiting, Input, Mailbox, Strange};
+use mailbox::{Asking, Awaiting, Input, Mailbox, NotHome};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tokio_stream::StreamExt;
 use tollgate_gateway::operation::{self, Kind, Prepared};
-use tollgate_gateway::{Asked, OnQueue, Purpose, Router, is_over_groups, is_strange};
+use tollgate_gateway::{OnQueue, Purpose, RequestInfo, Router, is_not_home, is_over_groups};
 use tollgate_node::planted::{Bug, planted};
 use tollgate_node::{Ask, Caller, Consistency, Sight, Sink};
 use tollgate_proto::v1::{self, operation::Op, operation_result::Result as OpResult};
@@ -36,7 +36,7 @@ use tonic::Streaming;
 const REVOKES_AT_ONCE: usize = 64;
 
 /// Returns the error for the session with the most unread bytes when the limit was exceeded.
-fn too_much_unread(bytes_max: usize) -> v1::Error {
+fn backlog_too_large(bytes_max: usize) -> v1::Error {
     let says = format!(
         "this client does not read its results, and all streams of the node together have more than {bytes_max} bytes \
          unread: open a session anew, read what it answers, and ask again with the same seqs"
@@ -79,14 +79,14 @@ pub(crate) async fn serve(
                 outgoing.cut(error.into());
             }
         }
-        () = telling::write(&intake, &outgoing, opened.account()) => {}
+        () = response_writer::write(&intake, &outgoing, opened.account()) => {}
         // The clients of a removed node go on at another node, and repeat there the operations that were not answered
         // here.
         () = router.removed() => outgoing.cut(router.closed().unwrap_or_default().into()),
         () = drained(&router, &mailbox) => {}
         () = opened.until_cut() => {
             tracing::warn!(bytes = opened.account().bytes(), "a session whose client does not read was ended");
-            outgoing.cut(too_much_unread(opened.bytes_max()).into());
+            outgoing.cut(backlog_too_large(opened.bytes_max()).into());
         }
     }
     let renewing = mailbox.close();
@@ -206,13 +206,13 @@ impl Intake {
     }
 
     /// Refuses an operation that is not under way.
-    fn refuse(&self, id: u64, asked: Asked, error: v1::Error) {
+    fn refuse(&self, id: u64, asked: RequestInfo, error: v1::Error) {
         self.count_refusal(asked, &error);
         self.mailbox.refuse(id, error);
     }
 
     /// Counts an operation that was refused before the place where operations are counted. Another node counts its own.
-    fn count_refusal(&self, asked: Asked, error: &v1::Error) {
+    fn count_refusal(&self, asked: RequestInfo, error: &v1::Error) {
         if self.purpose.is_none() {
             self.router.measure(asked, &OpResult::Error(error.clone()), Duration::ZERO);
         }
@@ -272,14 +272,13 @@ impl Intake {
             return self.forward_prepared(id, op, prepared, measured);
         }
         let Prepared { group, kind, context, .. } = prepared;
-        let strange =
-            is_strange(&context, &map).then(|| Box::new(Strange { op, from: from.clone(), introduced }));
+        let not_home =
+            is_not_home(&context, &map).then(|| Box::new(NotHome { op, from: from.clone(), introduced }));
         // Another node may have sent an earlier attempt, which only a seq would reveal.
         let may_be_fast = self.purpose.is_none() || context.seq().is_some();
-        let begun = self
-            .router
-            .admit(measured.asked)
-            .and_then(|place| self.mailbox.begin(id, group, measured, Some(context), strange, Some(place)));
+        let begun = self.router.admit(measured.asked).and_then(|permit| {
+            self.mailbox.begin(id, group, measured, Some(context), not_home, Some(permit))
+        });
         if let Err(error) = begun {
             self.refuse(id, measured.asked, error);
             return None;
@@ -347,8 +346,8 @@ impl Intake {
         let introduced = self.router.introduce(lease, group).await;
         let taken = self.mailbox.lock().under_way.remove(&id);
         // The session may be over, or nobody wants the result any more.
-        let Some((strange, hung_up)) = taken.and_then(|it| Some((it.strange?, it.hung_up))) else { return };
-        let Strange { op, from, introduced: times } = *strange;
+        let Some((not_home, hung_up)) = taken.and_then(|it| Some((it.not_home?, it.hung_up))) else { return };
+        let NotHome { op, from, introduced: times } = *not_home;
         let error = match introduced {
             Ok(()) if hung_up => operation::hung_up(group),
             Ok(()) => {
@@ -391,7 +390,7 @@ impl Intake {
 async fn disconnected(router: &Router, mailbox: &Mailbox, renewing: &BTreeSet<LeaseId>) {
     let leases = mailbox.lock().leases.take().unwrap_or_default();
     let left = leases.into_iter().filter_map(|(lease, known)| {
-        let from = router.keepers().remove(lease)?;
+        let from = router.lease_sessions().remove(lease)?;
         (!renewing.contains(&lease)).then_some((lease, known, from))
     });
     let left: Vec<(LeaseId, bool, Address)> = left.collect();

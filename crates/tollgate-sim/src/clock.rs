@@ -5,7 +5,7 @@
 //! rate. Not here: true time itself (`world`), and the decision which clocks jump when (`faults`).
 
 use crate::types::At;
-use tollgate_replica::Moment;
+use tollgate_replica::MonotonicTime;
 
 const PPM: u64 = 1_000_000;
 
@@ -14,13 +14,13 @@ const PPM: u64 = 1_000_000;
 pub(crate) struct SimClock {
     /// Local microseconds per million true microseconds.
     rate_ppm: u64,
-    /// Moment of true time at which the clock reads `reading`; also before it, if the clock stands still.
+    /// True time at which the clock reads `reading`; also before it, if the clock stands still.
     anchor: At,
     /// Local microseconds that the clock reads at `anchor`.
     reading: u64,
     /// Highest reading before the clock was last set back.
     highest: u64,
-    /// Moment until which the clock stands still, or reads no more than `highest`.
+    /// Time until which the clock stands still, or reads no more than `highest`.
     behind_until: At,
 }
 
@@ -39,8 +39,8 @@ impl SimClock {
     }
 
     /// Returns the present reading as a host takes it.
-    pub(crate) fn moment(&self, now: At) -> Moment {
-        Moment::from_us(self.read(now))
+    pub(crate) fn moment(&self, now: At) -> MonotonicTime {
+        MonotonicTime::from_us(self.read(now))
     }
 
     /// Returns the moment by which the clock will read `local`, not before `now`; `u64::MAX` for never.

@@ -50,7 +50,7 @@ pub(crate) struct DiskQueue {
     sync_done: Option<At>,
     jobs: VecDeque<Job>,
     job_done: Option<At>,
-    /// Moment before which nothing gets done.
+    /// Time before which nothing gets done.
     stalled_until: At,
     /// True if the next fsync fails.
     fails: bool,

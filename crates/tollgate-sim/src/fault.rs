@@ -11,9 +11,9 @@ use std::fmt;
 /// One fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// Moment at which the fault begins.
+    /// Time at which the fault begins.
     pub at: At,
-    /// Moment at which the fault is over; the same as `at` for a fault that takes no time.
+    /// Time at which the fault is over; the same as `at` for a fault that takes no time.
     pub until: At,
     /// Kind of the fault.
     pub kind: FaultKind,

@@ -1,8 +1,8 @@
-//! A node's side of the client protocol: the real desk, between the simulated network and the host.
+//! A node's side of the client protocol: the real dispatcher, between the simulated network and the host.
 //!
 //! Invariant: of a request that is only safe once, one copy is accepted, as an ordered connection would ensure. Not
-//! here: what is proposed, read and answered when (`tollgate_replica::Desk`), when clients repeat requests (`client`),
-//! and the ends of leases, which the world records for all nodes.
+//! here: what is proposed, read and answered when (`tollgate_replica::Dispatcher`), when clients repeat requests
+//! (`client`), and the ends of leases, which the world records for all nodes.
 
 mod wire;
 
@@ -13,7 +13,7 @@ use crate::types::{At, ClientNo};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tollgate_check::{CallId, Event, History, Holder};
 use tollgate_core::{Command, ReleaseBy, State, Wait, WaitView};
-use tollgate_replica::{CallerKey, Desk, Host, Output, ProposeError, WatchNumber};
+use tollgate_replica::{CallerKey, Dispatcher, Host, Output, ProposeError, WatchNumber};
 use tollgate_types::{GroupId, Key, LeaseId, Name, Revision};
 
 /// Origin of a request, and what the answer must carry.
@@ -66,15 +66,16 @@ const WATCH_CREDIT: u64 = 3;
 /// The server around one node's host, from its start to its crash.
 #[derive(Debug)]
 pub struct Front {
-    desk: Desk<Caller, Reading>,
+    dispatcher: Dispatcher<Caller, Reading>,
     /// Watches that were told of this many events, and may be told of as many more in the next turn.
     credit: Vec<(WatchNumber, u64)>,
     /// Keepalives of this turn.
     renewing: Vec<(GroupId, CallId)>,
-    /// Moment until which each subscription is served.
+    /// Time until which each subscription is served.
     watches: BTreeMap<WatchNumber, At>,
     taken: Taken,
-    /// Callers that stand by here, each with the wait that it was told of: kept apart from the desk, to judge the desk.
+    /// Callers that stand by here, each with the wait that it was told of: kept apart from the dispatcher, to judge the
+    /// dispatcher.
     standing: BTreeMap<CallerKey, Standing>,
 }
 
@@ -87,7 +88,7 @@ impl Front {
     pub fn new(boot: u64) -> Front {
         assert!(boot < 1 << (u64::BITS - IDS_PER_BOOT_BITS), "boot {boot} leaves no room for ids");
         Front {
-            desk: Desk::new(boot << IDS_PER_BOOT_BITS),
+            dispatcher: Dispatcher::new(boot << IDS_PER_BOOT_BITS),
             credit: Vec::new(),
             renewing: Vec::new(),
             watches: BTreeMap::new(),
@@ -96,25 +97,25 @@ impl Front {
         }
     }
 
-    /// Plants a bug in the desk.
+    /// Plants a bug in the dispatcher.
     #[cfg(feature = "planted-bugs")]
     pub fn plant(&mut self, bug: tollgate_replica::Bug) {
-        self.desk.plant(bug);
+        self.dispatcher.plant(bug);
     }
 
     /// Returns true if the front wants another turn at once.
     pub fn wants_turn(&self) -> bool {
-        self.desk.wants_turn() || !self.credit.is_empty()
+        self.dispatcher.wants_turn() || !self.credit.is_empty()
     }
 
     /// Returns the number of callers that have hung up and whose waits have yet to end.
     pub fn leaving_count(&self) -> usize {
-        self.desk.leaving_count()
+        self.dispatcher.leaving_count()
     }
 
-    /// Returns the counts of the desk.
-    pub fn counts(&self) -> tollgate_replica::DeskCounts {
-        self.desk.counts()
+    /// Returns the counts of the dispatcher.
+    pub fn counts(&self) -> tollgate_replica::DispatcherCounts {
+        self.dispatcher.counts()
     }
 
     /// Handles a request. To be called between the begin and the end of a host's turn.
@@ -133,25 +134,25 @@ impl Front {
             Ask::KeepAlive(renewal) => {
                 if self.taken.is_new(caller) {
                     self.renewing.push((group, call));
-                    self.desk.keep_alive(caller, group, renewal);
+                    self.dispatcher.keep_alive(caller, group, renewal);
                 }
             }
             Ask::HangUp { of } => {
                 let who = CallerKey { stream: stream(from, lane), call: of.0 };
                 self.standing.remove(&who);
-                self.desk.hang_up(who, host);
+                self.dispatcher.hang_up(who, host);
             }
             Ask::StreamLost => {
                 let stream = stream(from, lane);
                 self.standing.retain(|who, _| who.stream != stream);
-                self.desk.stream_lost(stream);
+                self.dispatcher.stream_lost(stream);
             }
-            Ask::ReadLock(name) => self.desk.read(caller, group, Reading::Lock(name), host),
-            Ask::ReadRegister(key) => self.desk.read(caller, group, Reading::Register(key), host),
+            Ask::ReadLock(name) => self.dispatcher.read(caller, group, Reading::Lock(name), host),
+            Ask::ReadRegister(key) => self.dispatcher.read(caller, group, Reading::Register(key), host),
             Ask::Watch { watch, from: revision, filter } => {
                 let number = watch_number(from, watch);
                 self.watches.insert(number, at.saturating_add(SERVED_FOR_US));
-                self.desk.watch(caller, number, group, revision, filter, WATCH_CREDIT);
+                self.dispatcher.watch(caller, number, group, revision, filter, WATCH_CREDIT);
             }
         }
     }
@@ -181,7 +182,7 @@ impl Front {
                 known.heard = Heard::Nothing;
             }
         }
-        self.desk.command(caller, caller.group, command, fast, host);
+        self.dispatcher.command(caller, caller.group, command, fast, host);
     }
 
     /// Finishes the inputs of a turn that is about to end.
@@ -195,18 +196,18 @@ impl Front {
             self.watches.iter().filter(|(_, until)| **until <= at).map(|(watch, _)| *watch).collect();
         for watch in over {
             self.watches.remove(&watch);
-            self.desk.unwatch(watch);
+            self.dispatcher.unwatch(watch);
         }
         for (watch, events) in self.credit.drain(..) {
-            self.desk.give_credit(watch, events);
+            self.dispatcher.give_credit(watch, events);
         }
-        self.desk.before_end_turn(host);
+        self.dispatcher.before_end_turn(host);
     }
 
     /// Collects the answers after a turn has ended.
     pub fn output(&mut self, output: &mut Output, host: &Host, out: &mut Vec<(ClientNo, Response)>) {
         let mut answers = Vec::new();
-        self.desk.after_turn(output, host, &mut answers);
+        self.dispatcher.after_turn(output, host, &mut answers);
         for (caller, answer) in answers {
             self.note(&caller, &answer);
             let Caller { client, call, attempt, group, lane } = caller;
@@ -249,30 +250,32 @@ fn watch_number(client: ClientNo, watch: u32) -> WatchNumber {
     u64::from(client.0) << 32 | u64::from(watch)
 }
 
-/// Converts an answer of the desk to one of the simulated network.
+/// Converts an answer of the dispatcher to one of the simulated network.
 fn said(answer: tollgate_replica::Answer<Reading>, host: &Host) -> Answer {
-    use tollgate_replica::Answer as Desk;
+    use tollgate_replica::Answer as Dispatcher;
     match answer {
-        Desk::Left => Answer::Left,
+        Dispatcher::Left => Answer::Left,
         // The caller may be told when the others are, by another attempt.
-        Desk::Crowded { group } => Answer::NotDone(ProposeError::Indeterminate { group }),
-        Desk::Replied { reply, .. } => Answer::Reply(Box::new(reply)),
-        Desk::Busy { reply, .. } => Answer::Busy(Box::new(reply)),
-        Desk::Queued { position, .. } => Answer::Queued { position },
-        Desk::Resolved { create_revision, outcome, .. } => Answer::Resolved { create_revision, outcome },
-        Desk::Renewed { renewed, .. } => Answer::Renewed(renewed),
-        Desk::MayRead { group, what } => {
+        Dispatcher::Crowded { group } => Answer::NotDone(ProposeError::Indeterminate { group }),
+        Dispatcher::Replied { reply, .. } => Answer::Reply(Box::new(reply)),
+        Dispatcher::Busy { reply, .. } => Answer::Busy(Box::new(reply)),
+        Dispatcher::Queued { position, .. } => Answer::Queued { position },
+        Dispatcher::Resolved { create_revision, outcome, .. } => {
+            Answer::Resolved { create_revision, outcome }
+        }
+        Dispatcher::Renewed { renewed, .. } => Answer::Renewed(renewed),
+        Dispatcher::MayRead { group, what } => {
             let state = host.state(group).expect("a confirmed read has a state to look at");
             look(state, &what)
         }
-        Desk::NotRead { error, .. } => Answer::NotRead(error),
-        Desk::AskAgain { group, leader } => Answer::NotDone(ProposeError::NotLeader { group, leader }),
-        Desk::NotDone(error) => Answer::NotDone(error),
-        Desk::Members(members) => unreachable!("clients don't change members: {members:?}"),
-        Desk::Events { watch, from, events, next } => {
+        Dispatcher::NotRead { error, .. } => Answer::NotRead(error),
+        Dispatcher::AskAgain { group, leader } => Answer::NotDone(ProposeError::NotLeader { group, leader }),
+        Dispatcher::NotDone(error) => Answer::NotDone(error),
+        Dispatcher::Members(members) => unreachable!("clients don't change members: {members:?}"),
+        Dispatcher::Events { watch, from, events, next } => {
             Answer::Events { watch: client_watch(watch), from, events, next }
         }
-        Desk::Compacted { watch, from, min_revision } => {
+        Dispatcher::Compacted { watch, from, min_revision } => {
             Answer::Compacted { watch: client_watch(watch), from, min_revision }
         }
     }

@@ -26,16 +26,16 @@ pub(crate) struct Node {
     pub(crate) clock: SimClock,
     pub(crate) rng: Rng,
     pub(crate) process: Option<Process>,
-    /// Moment before which the node does nothing.
+    /// Time before which the node does nothing.
     pub(crate) paused_until: At,
-    /// Moment of the next turn; `turn_ticket` identifies the `Turn` event that takes it.
+    /// Time of the next turn; `turn_ticket` identifies the `Turn` event that takes it.
     pub(crate) turn_at: At,
     pub(crate) turn_ticket: u64,
     /// The highest term that any of the node's groups wrote down.
     pub(crate) term_seen: u64,
     /// Consecutive turns in which nothing came and nothing was done.
     pub(crate) idle_turns: u32,
-    /// Moment at which the disk is looked at next.
+    /// Time at which the disk is looked at next.
     pub(crate) disk_at: At,
     /// True if the disk is lost: the node never starts again.
     pub(crate) disk_lost: bool,

@@ -35,7 +35,7 @@ pub struct Scenario {
     pub ttl_ms_max: u64,
     /// Maximum deviation of clock rates, in parts per million.
     pub rho_ppm: u32,
-    /// Moment at which all faults are over.
+    /// Time at which all faults are over.
     pub faults_end: At,
     /// Latency of the network.
     pub latency: Latency,

@@ -4,7 +4,7 @@
 //! events of the same moment, an order. Any panic during the run is a violation: a host that finds itself broken stops,
 //! and none ever should. Not here: what is drawn beforehand (`scenario`), and the judgement (`tollgate-check`).
 
-mod attendance;
+mod caller_liveness;
 mod clients;
 mod commits;
 mod deadlocks;
@@ -27,7 +27,7 @@ use crate::scenario::Scenario;
 use crate::stats::Stats;
 use crate::trace::Trace;
 use crate::types::{At, ClientNo};
-use attendance::Attendance;
+use caller_liveness::CallerLiveness;
 use clients::Clients;
 use commits::Commits;
 use deadlocks::DeadlockWatch;
@@ -63,7 +63,7 @@ pub struct World {
     rng: Rng,
     leadership: Leadership,
     commits: Commits,
-    attendance: Attendance,
+    caller_liveness: CallerLiveness,
     deadlocks: DeadlockWatch,
     stuck: Stuck,
     operator: Operator,
@@ -78,7 +78,7 @@ pub struct World {
     votes_to_steal: Option<(usize, GroupId)>,
     /// Faults under way that hit the network, the disks or the processes of nodes.
     active: BTreeSet<usize>,
-    /// Moment at which a fault of the kind in `active` was last under way.
+    /// Time at which a fault of the kind in `active` was last under way.
     troubled_at: At,
     violations: Vec<String>,
     /// Last status line of each node's groups, while lines are printed.
@@ -161,7 +161,7 @@ impl World {
             rng: Rng::stream(seed, "world", 0),
             leadership: Leadership::new(groups),
             commits: Commits::new(groups),
-            attendance: Attendance::default(),
+            caller_liveness: CallerLiveness::default(),
             deadlocks: DeadlockWatch::default(),
             stuck: Stuck::default(),
             operator: Operator::new(Rng::stream(seed, "operator", 0), &scenario),

@@ -96,7 +96,7 @@ impl Admin {
         let node_id = group.leader?.number();
         let request = v1::GroupsRequest { node_id, ..Default::default() };
         let ask = |channel| async move { service(channel).groups(request).await };
-        if self.client.pilot().is_behind_gateway() {
+        if self.client.connections().is_behind_gateway() {
             return self.client.unary_once(ask).await.ok();
         }
         if group.leader_address.is_empty() {

@@ -2,12 +2,12 @@
 
 use super::{Client, Inner};
 use crate::clock::{BootClock, Clock};
-use crate::detours::Detours;
+use crate::connections::Connections;
 use crate::endpoint::Endpoint;
 use crate::endpoints::Endpoints;
 use crate::error::Error;
-use crate::pilot::Pilot;
-use crate::sentry::Sentry;
+use crate::fallback_keepalives::FallbackKeepalives;
+use crate::revocation_watcher::RevocationWatcher;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -104,14 +104,22 @@ impl ClientBuilder {
         if let Err(invalid) = ClientId::new(&client_id) {
             return Err(Error::invalid("client_id", invalid));
         }
-        let pilot = Arc::new(Pilot::start(Endpoints::new(endpoints?)?));
-        if tokio::time::timeout(self.connect_timeout, pilot.line()).await.is_err() {
-            return Err(pilot.endpoints().unreachable(false));
+        let connections = Arc::new(Connections::start(Endpoints::new(endpoints?)?));
+        if tokio::time::timeout(self.connect_timeout, connections.stream()).await.is_err() {
+            return Err(connections.endpoints().unreachable(false));
         }
         let (clock, call_timeout) = (self.clock, self.call_timeout);
-        let (runtime, detours) = (Handle::current(), Detours::default());
-        let sentry = Sentry::start(Arc::clone(&pilot), Arc::clone(&clock));
-        let inner = Inner { pilot, sentry, clock, runtime, detours, client_id, call_timeout };
+        let (runtime, fallback_keepalives) = (Handle::current(), FallbackKeepalives::default());
+        let revocation_watcher = RevocationWatcher::start(Arc::clone(&connections), Arc::clone(&clock));
+        let inner = Inner {
+            connections,
+            revocation_watcher,
+            clock,
+            runtime,
+            fallback_keepalives,
+            client_id,
+            call_timeout,
+        };
         Ok(Client { inner: Arc::new(inner) })
     }
 }

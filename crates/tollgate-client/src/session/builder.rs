@@ -7,8 +7,8 @@ use crate::call::{Answered, Call};
 use crate::client::Client;
 use crate::convert;
 use crate::error::{Error, ErrorKind};
+use crate::multiplexer::Urgency;
 use crate::random;
-use crate::traffic::Urgency;
 use std::time::Duration;
 use tokio::time::Instant;
 use tollgate_proto::v1::{self, ErrorReason, operation::Op, operation_result::Result as OpResult};
@@ -163,7 +163,7 @@ impl SessionBuilder {
 
     fn start(&self, granted: &Granted) -> Session {
         if granted.revoke_on_disconnect {
-            self.client.pilot().keep_lines();
+            self.client.connections().keep_lines();
         }
         let core = Core::new(self.client.clone(), granted);
         let keeper = self.client.runtime().spawn(keeper::keep(core.clone()));

@@ -10,9 +10,9 @@ use crate::client::Client;
 use crate::convert;
 use crate::error::{Error, ErrorKind};
 use crate::lost::{Lost, LostReason};
+use crate::multiplexer::Urgency;
 use crate::owner::Owners;
 use crate::seqs::Seqs;
-use crate::traffic::Urgency;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
@@ -319,7 +319,7 @@ impl Core {
 impl Drop for Core {
     fn drop(&mut self) {
         if self.revoke_on_disconnect {
-            self.client.pilot().let_lines_go();
+            self.client.connections().let_lines_go();
         }
     }
 }

@@ -1,14 +1,14 @@
 //! Keeps a lease alive, and ends the session when the lease can no longer be believed in.
 //!
-//! A keepalive goes out every third of the TTL, or at the interval that was set, before all other traffic. If it is not
-//! answered soon, others follow over other nodes, until one is answered or the belief ends: a node that hangs must not
-//! cost the lease. Invariant: nothing is renewed once the belief has ended; the lease is revoked then, unless it
+//! A keepalive goes out every third of the TTL, or at the interval that was set, before all other traffic. If it is
+//! not answered soon, others follow over other nodes, until one is answered or the belief ends: a node that hangs must
+//! not cost the lease. Invariant: nothing is renewed once the belief has ended; the lease is revoked then, unless it
 //! belongs to another session. Not here: the end of the belief (`belief`).
 
 use super::core::Core;
 use crate::call::{Answered, Call};
 use crate::error::Error;
-use crate::traffic::Urgency;
+use crate::multiplexer::Urgency;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -41,7 +41,7 @@ pub(super) async fn keep(core: Arc<Core>) -> Result<(), Error> {
     }
     // A lease that lives on keeps its locks until they are released.
     let mut releases: JoinSet<()> =
-        core.client.sentry().of(&core).iter().map(|grant| grant.take_away()).collect();
+        core.client.revocation_watcher().of(&core).iter().map(|grant| grant.take_away()).collect();
     while releases.join_next().await.is_some() {}
     // It also keeps the requests that were given up.
     core.until_returned().await;
@@ -93,11 +93,11 @@ async fn renew(core: &Core) -> Kept {
     }
     tokio::select! {
         kept = &mut straight => kept,
-        kept = by_detours(core, patience) => kept,
+        kept = by_fallback(core, patience) => kept,
     }
 }
 
-/// Renews the lease over the line that all operations use.
+/// Renews the lease over the stream that all operations use.
 async fn straight(core: &Core) -> Kept {
     loop {
         let keepalive = v1::LeaseKeepAliveRequest { id: core.lease.get(), ..Default::default() };
@@ -126,24 +126,24 @@ async fn failed(core: &Core, error: &Error) -> Kept {
 }
 
 /// Renews the lease over other nodes, one after the other.
-async fn by_detours(core: &Core, patience: Duration) -> Kept {
-    let pilot = core.client.pilot();
-    let line = pilot.line_to_now(pilot.home_of(core.lease));
+async fn by_fallback(core: &Core, patience: Duration) -> Kept {
+    let connections = core.client.connections();
+    let stream = connections.stream_to_now(connections.home_of(core.lease));
     loop {
-        let mut others = pilot.endpoints().to_try();
-        if let Some(line) = line.as_ref().filter(|_| others.len() > 1) {
-            others.retain(|endpoint| endpoint != line.endpoint());
+        let mut others = connections.endpoints().to_try();
+        if let Some(stream) = stream.as_ref().filter(|_| others.len() > 1) {
+            others.retain(|endpoint| endpoint != stream.endpoint());
         }
         for endpoint in others {
             if core.check().is_err() {
                 return std::future::pending().await;
             }
             let sent = core.now();
-            let asked = core.client.detours().keep_alive(&endpoint, core.lease);
+            let asked = core.client.fallback_keepalives().keep_alive(&endpoint, core.lease);
             let Ok(Ok(kept)) = tokio::time::timeout(patience, asked).await else { continue };
-            if let Some(line) = line.as_ref().filter(|line| line.silence() >= patience) {
+            if let Some(stream) = stream.as_ref().filter(|stream| stream.silence() >= patience) {
                 // Other nodes answer, and this one has been silent all the while.
-                line.abandon();
+                stream.abandon();
             }
             return kept_of(&kept, sent);
         }

@@ -6,11 +6,11 @@
 use super::position::Position;
 use super::{Told, Watch, WatchItem};
 use crate::client::Client;
+use crate::connections::Pause;
 use crate::convert;
 use crate::error::{Error, ErrorKind};
-use crate::pilot::Pause;
+use crate::failure::{Failure, classify};
 use crate::reads::lock_service;
-use crate::trouble::{Trouble, trouble};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -75,10 +75,10 @@ impl Follower {
         loop {
             match timeout_at(until, self.begin()).await {
                 Ok(Ok(begun)) => return Ok(begun),
-                Ok(Err(Trouble::Lasting(error))) => return Err(error),
-                Ok(Err(Trouble::Passing)) if Instant::now() < until => pause.wait(Duration::ZERO).await,
-                _ if self.client.pilot().line_now().is_none() => {
-                    return Err(self.client.pilot().endpoints().unreachable(false));
+                Ok(Err(Failure::Lasting(error))) => return Err(error),
+                Ok(Err(Failure::Passing)) if Instant::now() < until => pause.wait(Duration::ZERO).await,
+                _ if self.client.connections().stream_now().is_none() => {
+                    return Err(self.client.connections().endpoints().unreachable(false));
                 }
                 _ => {
                     let says = "no node began the watch in time: does the cluster have a leader?";
@@ -89,28 +89,28 @@ impl Follower {
     }
 
     /// Opens a stream where the last one ended, and waits for its first answer.
-    async fn begin(&mut self) -> Result<(Open, WatchResponse), Trouble> {
-        let line = self.client.pilot().line().await;
+    async fn begin(&mut self) -> Result<(Open, WatchResponse), Failure> {
+        let stream = self.client.connections().stream().await;
         let (requests, outgoing) = mpsc::channel(1);
         requests.try_send(self.position.resume(&self.request)).expect("there is room for one");
-        let endpoint = line.endpoint().to_string();
+        let endpoint = stream.endpoint().to_string();
         let begun = async {
-            let mut service = lock_service(line.channel());
+            let mut service = lock_service(stream.channel());
             let opened = service.watch(ReceiverStream::new(outgoing)).await;
-            let mut answers = opened.map_err(|status| trouble(&status))?.into_inner();
+            let mut answers = opened.map_err(|status| classify(&status))?.into_inner();
             match answers.next().await {
                 Some(Ok(first)) => Ok((Open { answers, requests, endpoint }, first)),
-                Some(Err(status)) => Err(trouble(&status)),
-                None => Err(Trouble::Passing),
+                Some(Err(status)) => Err(classify(&status)),
+                None => Err(Failure::Passing),
             }
         };
         let begun = tokio::time::timeout(BEGIN_PATIENCE, begun).await;
-        let (open, first) = begun.unwrap_or(Err(Trouble::Passing))?;
+        let (open, first) = begun.unwrap_or(Err(Failure::Passing))?;
         // A refusal comes as the end of a watch that never began; the caller gets its error at once.
         match (first.canceled && first.compact_revision == 0, first.error.clone()) {
             (false, _) => {}
-            (true, Some(error)) => return Err(Trouble::told(error)),
-            (true, None) => return Err(Trouble::Passing),
+            (true, Some(error)) => return Err(Failure::told(error)),
+            (true, None) => return Err(Failure::Passing),
         }
         self.position.begin_stream();
         self.served_by.lock().expect("nobody panics with it").clone_from(&open.endpoint);
@@ -145,8 +145,8 @@ impl Follower {
         loop {
             match self.begin().await {
                 Ok(begun) => return Ok(begun),
-                Err(Trouble::Lasting(error)) => return Err(error),
-                Err(Trouble::Passing) => pause.wait(Duration::ZERO).await,
+                Err(Failure::Lasting(error)) => return Err(error),
+                Err(Failure::Passing) => pause.wait(Duration::ZERO).await,
             }
         }
     }
@@ -178,7 +178,10 @@ impl Follower {
 
     /// True if the client has left the watch's node for another, because that node may be cut off from the cluster.
     fn is_elsewhere(&self, open: &Open) -> bool {
-        self.client.pilot().line_now().is_some_and(|line| line.endpoint().to_string() != open.endpoint)
+        self.client
+            .connections()
+            .stream_now()
+            .is_some_and(|stream| stream.endpoint().to_string() != open.endpoint)
     }
 
     async fn pass_on(&mut self, answer: WatchResponse) -> Result<(), Stop> {
@@ -215,13 +218,13 @@ impl Follower {
 
     /// Handles the end of the watch by the server.
     async fn canceled(&mut self, error: Option<v1::Error>) -> Stop {
-        match error.map(Trouble::told) {
-            Some(Trouble::Lasting(error)) => {
+        match error.map(Failure::told) {
+            Some(Failure::Lasting(error)) => {
                 // The reader may be gone.
                 let _ = self.told.send(Told { item: Some(Err(error)), cursor: None }).await;
                 Stop::Over
             }
-            Some(Trouble::Passing) | None => Stop::Broke,
+            Some(Failure::Passing) | None => Stop::Broke,
         }
     }
 

@@ -1,4 +1,4 @@
-//! The hosts of three nodes, and a `Desk` at the leader.
+//! The hosts of three nodes, and a `Dispatcher` at the leader.
 
 use crate::memory::Memory;
 use prost::Message;
@@ -9,8 +9,8 @@ use tollgate_gateway::revision_of;
 use tollgate_node::Answer;
 use tollgate_proto::v1;
 use tollgate_replica::{
-    CallerKey, Desk, Done, Host, HostConfig, Members, Moment, Output, Randomness, Storage, WriteNumber,
-    bootstrap,
+    CallerKey, Dispatcher, Done, Host, HostConfig, Members, MonotonicTime, Output, Randomness, Storage,
+    WriteNumber, bootstrap,
 };
 use tollgate_types::{Address, ClusterId, GroupId, GroupMap, Limits, NodeId, Revision};
 
@@ -46,7 +46,7 @@ struct Node {
 
 pub(crate) struct Cluster {
     nodes: Vec<Node>,
-    desk: Desk<Asker, tollgate_node::Look>,
+    dispatcher: Dispatcher<Asker, tollgate_node::Look>,
     map: Arc<GroupMap>,
     now_us: u64,
     answers: Vec<(Asker, Answer)>,
@@ -65,12 +65,13 @@ impl Cluster {
             // Snapshots are no part of any operation.
             (config.snapshot_age_ms, config.snapshot_log_bytes) = (u64::MAX / 2_000, u64::MAX / 1_024);
             let loaded = disk.load().expect("memory");
-            let host = Host::open(config, loaded, Box::new(Counter(id.number())), Moment::from_us(0));
+            let host = Host::open(config, loaded, Box::new(Counter(id.number())), MonotonicTime::from_us(0));
             let host = host.expect("valid");
             Node { host, disk, inbox: Vec::new(), persisted: None, done: Vec::new() }
         });
         let nodes = nodes.collect();
-        let mut cluster = Cluster { nodes, desk: Desk::new(0), map, now_us: 0, answers: Vec::new() };
+        let mut cluster =
+            Cluster { nodes, dispatcher: Dispatcher::new(0), map, now_us: 0, answers: Vec::new() };
         while !cluster.nodes[LEADER].host.status(GROUP).is_some_and(|status| status.serves) {
             cluster.now_us += 10_000;
             for at in 0..3 {
@@ -85,14 +86,14 @@ impl Cluster {
         let frame = v1::SessionRequest::decode(frame).expect("encoded by the clients");
         let mut contexts: Vec<Option<Context>> = Vec::new();
         let map = Arc::clone(&self.map);
-        self.turn(LEADER, |desk, host| {
+        self.turn(LEADER, |dispatcher, host| {
             for v1::Operation { id, op, .. } in frame.operations {
                 let prepared = operation::prepare(&op.expect("set"), &map, &Address::NONE).expect("valid");
                 let Prepared { group, kind: Kind::Command { command, fast }, context, .. } = prepared else {
                     unreachable!("the clients ask for commands")
                 };
                 contexts.push(Some(context));
-                desk.command(Asker(id), group, command, fast, host);
+                dispatcher.command(Asker(id), group, command, fast, host);
             }
         });
         while self.answers.len() < operations {
@@ -119,9 +120,9 @@ impl Cluster {
         v1::SessionResponse { results, header: None }.encode_to_vec()
     }
 
-    fn turn(&mut self, at: usize, act: impl FnOnce(&mut Desk<Asker, tollgate_node::Look>, &mut Host)) {
+    fn turn(&mut self, at: usize, act: impl FnOnce(&mut Dispatcher<Asker, tollgate_node::Look>, &mut Host)) {
         let node = &mut self.nodes[at];
-        node.host.begin_turn(Moment::from_us(self.now_us));
+        node.host.begin_turn(MonotonicTime::from_us(self.now_us));
         for frame in std::mem::take(&mut node.inbox) {
             node.host.receive(&frame).expect("of this cluster");
         }
@@ -131,13 +132,13 @@ impl Cluster {
         for done in node.done.drain(..) {
             node.host.job_done(done);
         }
-        act(&mut self.desk, &mut node.host);
+        act(&mut self.dispatcher, &mut node.host);
         if at == LEADER {
-            self.desk.before_end_turn(&mut node.host);
+            self.dispatcher.before_end_turn(&mut node.host);
         }
         let mut output = node.host.end_turn();
         if at == LEADER {
-            self.desk.after_turn(&mut output, &node.host, &mut self.answers);
+            self.dispatcher.after_turn(&mut output, &node.host, &mut self.answers);
         }
         self.give_out(at, output);
     }

@@ -3,7 +3,7 @@
 //! Not here: the translation of requests (`lock`, `lease`, `register`, `election`), and the results of reads (`query`).
 
 use super::error::{crowded, error_of_propose, error_of_read, hung_up, left_waiting, unexpected};
-use super::lock_answer::Asked;
+use super::lock_answer::RequestInfo;
 use super::rejection::{error_of_rejection, nothing_was_held};
 use super::{lease, lock_answer, register};
 use tollgate_core::{EndReason, Rejection, Reply, WaitOutcome};
@@ -63,7 +63,7 @@ pub struct ForcedRelease {
 #[derive(Debug, Clone)]
 pub(super) enum About {
     /// A lock, try-lock, convert or campaign: an operation that may wait.
-    Lock(Asked),
+    Lock(RequestInfo),
     Unlock {
         lease: Option<LeaseId>,
         seq: Option<Seq>,

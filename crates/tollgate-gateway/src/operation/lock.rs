@@ -3,7 +3,7 @@
 //! Not here: their answers (`lock_answer`).
 
 use super::context::{About, ForcedRelease};
-use super::lock_answer::{Asked, Purpose};
+use super::lock_answer::{Purpose, RequestInfo};
 use super::part::{check_part, whole};
 use super::query::Query;
 use super::route::group_of_names;
@@ -76,7 +76,7 @@ pub(super) fn prepare_acquire(
     map: &GroupMap,
 ) -> Result<Prepared, v1::Error> {
     let group = group_of_names(&acquire.names, map)?;
-    let asked = Asked {
+    let asked = RequestInfo {
         names: acquire.names.clone(),
         lease: acquire.lease,
         owner: acquire.owner.clone(),
@@ -96,7 +96,7 @@ pub(super) fn prepare_convert(convert: &v1::ConvertRequest, map: &GroupMap) -> R
     let mode = convert::read_mode(convert.mode, convert.permits, convert.of)?;
     let wait = read_wait(convert.timeout_ms)?;
     let group = group_of_names(&names, map)?;
-    let asked = Asked {
+    let asked = RequestInfo {
         names: names.clone(),
         lease,
         owner: owner.clone(),

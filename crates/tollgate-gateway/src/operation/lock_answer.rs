@@ -16,7 +16,7 @@ use tollgate_types::{LeaseId, Mode, Name, Names, Owner, Revision, Seq, Token, Va
 
 /// Facts about a request that may wait.
 #[derive(Debug, Clone)]
-pub(super) struct Asked {
+pub(super) struct RequestInfo {
     pub(super) names: Names,
     pub(super) lease: LeaseId,
     pub(super) owner: Owner,
@@ -36,7 +36,7 @@ pub(super) enum Purpose {
     Campaign { value: Value },
 }
 
-impl Asked {
+impl RequestInfo {
     pub(super) fn first_name(&self) -> &Name {
         &self.names.as_slice()[0]
     }
@@ -61,7 +61,7 @@ enum Outcome {
     },
 }
 
-pub(super) fn locked(asked: &Asked, mut replied: Replied<'_>) -> Wire {
+pub(super) fn locked(asked: &RequestInfo, mut replied: Replied<'_>) -> Wire {
     let outcome = match std::mem::replace(&mut replied.reply, Reply::Done) {
         Reply::Acquired { token, create_revision, mode } => Outcome::Held { token, create_revision, mode },
         Reply::Busy { holders, closed } => Outcome::Busy(holders, closed),
@@ -86,7 +86,12 @@ pub(super) fn locked(asked: &Asked, mut replied: Replied<'_>) -> Wire {
     }
 }
 
-fn lock_response(asked: &Asked, several: bool, outcome: Outcome, replied: &Replied<'_>) -> v1::LockResponse {
+fn lock_response(
+    asked: &RequestInfo,
+    several: bool,
+    outcome: Outcome,
+    replied: &Replied<'_>,
+) -> v1::LockResponse {
     let mut response = v1::LockResponse {
         header: replied.head(),
         waited_ms: replied.waited_ms,
@@ -131,7 +136,7 @@ fn tokens(names: &Names, token: Token, create_revision: Revision) -> Vec<v1::Nam
 }
 
 fn campaign_response(
-    asked: &Asked,
+    asked: &RequestInfo,
     value: &Value,
     outcome: Outcome,
     replied: &Replied<'_>,

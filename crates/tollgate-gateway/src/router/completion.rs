@@ -2,7 +2,7 @@
 //! election, facts that other groups have about a lease (`elsewhere`), the circle of a deadlock across groups, and the
 //! renewal of the lease of a caller that asked again for a lock it holds.
 
-use super::{Errand, Router};
+use super::{CallContext, Router};
 use crate::link::Purpose;
 use crate::operation::{self, Context};
 use tollgate_core::Rejection;
@@ -44,10 +44,10 @@ impl Router {
         let mut keep =
             Op::LeaseKeepAlive(v1::LeaseKeepAliveRequest { id: lease.get(), ..Default::default() });
         let from = Address::NONE;
-        let errand = Errand::new(&from, Purpose::Session);
-        let Ok(prepared) = self.prepare(&keep, errand) else { return false };
+        let call_context = CallContext::new(&from, Purpose::Session);
+        let Ok(prepared) = self.prepare(&keep, call_context) else { return false };
         // The lease's home may be another group, led by another node.
-        let result = Box::pin(self.until_done(&mut keep, prepared, errand)).await;
+        let result = Box::pin(self.until_done(&mut keep, prepared, call_context)).await;
         matches!(result, OpResult::LeaseKeepAlive(kept) if kept.ttl_ms > 0)
     }
 

@@ -19,7 +19,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, timeout};
-use tollgate_replica::Moment;
+use tollgate_replica::MonotonicTime;
 
 const QUESTION: u8 = 1;
 const ANSWER_BYTES: usize = 2 * 8;
@@ -113,7 +113,7 @@ where
     stream.read_exact(&mut answer).await?;
     let (_, answered) = monitor.now();
     let number = |at: usize| u64::from_le_bytes(answer[at..at + 8].try_into().expect("eight bytes"));
-    Ok(Reading { asked, answered, clock: number(0), peer: Moment::from_us(number(8)) })
+    Ok(Reading { asked, answered, clock: number(0), peer: MonotonicTime::from_us(number(8)) })
 }
 
 /// Answers the questions of a peer, until it goes, or sends something else.
@@ -144,8 +144,8 @@ mod tests {
     struct Still(u64);
 
     impl Clock for Still {
-        fn now(&self) -> Moment {
-            Moment::from_us(self.0)
+        fn now(&self) -> MonotonicTime {
+            MonotonicTime::from_us(self.0)
         }
     }
 
@@ -175,10 +175,13 @@ mod tests {
         let (mut near, mut far) = tokio::io::duplex(100);
         let (ours, theirs) = (monitor(70, 1), monitor(9_000, 2));
         tokio::spawn(async move { answer(&mut far, &theirs).await });
-        let here = Moment::from_us(70);
+        let here = MonotonicTime::from_us(70);
         for _ in 0..2 {
             let read = question(&mut near, &ours).await.unwrap();
-            assert_eq!(read, Reading { asked: here, answered: here, clock: 2, peer: Moment::from_us(9_000) });
+            assert_eq!(
+                read,
+                Reading { asked: here, answered: here, clock: 2, peer: MonotonicTime::from_us(9_000) }
+            );
         }
     }
 

@@ -10,7 +10,7 @@
 //! own disk (u64). A hello of another protocol, version or purpose is answered by the byte only. Not here: the
 //! judgement of an answer (`outgoing`), and the judgement of a hello's disk (`incoming`).
 
-use crate::circle::Roster;
+use crate::peer_registry::Roster;
 use crate::planted::{Bug, planted};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};

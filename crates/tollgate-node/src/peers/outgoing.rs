@@ -2,12 +2,12 @@
 //!
 //! Invariant: an answer counts only if it comes from the disk by which the peer is known; a peer with another disk was
 //! founded anew, and may know nothing of this node. Not here: the exchange (`hello`), the records of disks (`disks`),
-//! writing (`outlet`).
+//! writing (`peer_writer`).
 
 use super::clock_link::FramesConnection;
 use super::disks::Disks;
 use super::hello::{self, Answer, Hello, Refusal};
-use super::outlet::Outlet;
+use super::peer_writer::PeerWriter;
 use crate::driver::Input;
 use crate::fault::Fault;
 use crate::inbox::Inbox;
@@ -31,7 +31,7 @@ pub(super) struct Dialler {
     pub(super) hello: Hello,
     pub(super) address: String,
     pub(super) disks: Disks,
-    pub(super) outlet: Arc<Outlet>,
+    pub(super) peer_writer: Arc<PeerWriter>,
     pub(super) inbox: Arc<Inbox<Input>>,
     /// Tells the reader of the peer's clock about the connection for frames.
     pub(super) frames: watch::Sender<FramesConnection>,
@@ -106,13 +106,13 @@ impl Dialler {
     /// Lets frames go out until the connection breaks.
     async fn serve(&self, stream: TcpStream) -> io::Error {
         let stream = Arc::new(stream);
-        self.outlet.open(Arc::clone(&stream));
+        self.peer_writer.open(Arc::clone(&stream));
         let error = tokio::select! {
-            error = self.outlet.carry_on(&stream) => error,
+            error = self.peer_writer.carry_on(&stream) => error,
             error = until_closed(&stream) => error,
         };
         // Frames meant for this connection are stale once there is another.
-        self.outlet.close();
+        self.peer_writer.close();
         error
     }
 }

@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tollgate_core::Reply;
 use tollgate_node::{Clock, ClockRates, ClockSampling, ClockVerdict, NodeClock};
-use tollgate_replica::Moment;
+use tollgate_replica::MonotonicTime;
 use tollgate_types::DiskId;
 
 /// A clock that runs too fast by `by` millionths.
@@ -20,9 +20,9 @@ struct Fast {
 }
 
 impl Clock for Fast {
-    fn now(&self) -> Moment {
+    fn now(&self) -> MonotonicTime {
         let passed = self.started.elapsed().as_micros();
-        Moment::from_us(u64::try_from(passed + passed * self.by / 1_000_000).unwrap())
+        MonotonicTime::from_us(u64::try_from(passed + passed * self.by / 1_000_000).unwrap())
     }
 }
 

@@ -9,7 +9,7 @@ use tollgate_core::{AcquireLock, Command, GrantLease, LeaseChoice, Reply, Wait};
 use tollgate_node::{
     Answer, Ask, Bootstrap, Called, Join, NoMeter, Node, NodeClock, NodeHandle, NodeSettings, NodeStatus,
 };
-use tollgate_replica::{EngineConfig, HostConfig, MemberChange, Members, ProposeError, Whereabouts};
+use tollgate_replica::{EngineConfig, HostConfig, MemberChange, Members, NodeAddresses, ProposeError};
 use tollgate_types::{
     Address, ClientId, ClusterId, DurationMs, GroupId, GroupMap, HostPort, LeaseId, Limits, Metadata, Mode,
     Name, Names, NodeId, Owner,
@@ -50,8 +50,10 @@ impl Cluster {
             listeners.iter().map(|(number, it)| (*number, it.local_addr().unwrap().port())).collect();
         let peers: BTreeMap<NodeId, String> =
             ports.iter().map(|(number, port)| (node(*number), format!("127.0.0.1:{port}"))).collect();
-        let found =
-            |address: &String| Whereabouts { peer: HostPort::new(address).unwrap(), ..Whereabouts::UNKNOWN };
+        let found = |address: &String| NodeAddresses {
+            peer: HostPort::new(address).unwrap(),
+            ..NodeAddresses::UNKNOWN
+        };
         let found = peers.iter().map(|(peer, address)| (*peer, found(address)));
         let members = Members::first((1..=count).map(node), []).found_at(found);
         let (mut settings, mut dirs) = (BTreeMap::new(), Vec::new());
@@ -111,7 +113,7 @@ impl Cluster {
 
     /// Prepares a node that is to join, on a free port, and returns its address; the node knows only the addresses that
     /// it is told when it starts.
-    pub(crate) fn prepare_newcomer(&mut self, number: u64) -> Whereabouts {
+    pub(crate) fn prepare_newcomer(&mut self, number: u64) -> NodeAddresses {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let dir = TempDir::new().unwrap();
@@ -126,7 +128,7 @@ impl Cluster {
         self.dirs.push(dir);
         self.ports.insert(number, port);
         self.listeners.insert(number, listener);
-        Whereabouts { peer: HostPort::new(format!("127.0.0.1:{port}")).unwrap(), ..Whereabouts::UNKNOWN }
+        NodeAddresses { peer: HostPort::new(format!("127.0.0.1:{port}")).unwrap(), ..NodeAddresses::UNKNOWN }
     }
 
     /// Starts a node that was added, with the members as node `told_by` knows them.

@@ -11,8 +11,8 @@ async fn grown() -> Cluster {
     let mut cluster = Cluster::start(1);
     cluster.reply(grant(1, 600_000)).await;
     assert!(matches!(cluster.reply(acquire("job", 1, Wait::No)).await, Reply::Acquired { .. }));
-    let whereabouts = cluster.prepare_newcomer(2);
-    cluster.change(MemberChange::AddLearner { node: node(2), witness: false, whereabouts }).await;
+    let node_addresses = cluster.prepare_newcomer(2);
+    cluster.change(MemberChange::AddLearner { node: node(2), witness: false, node_addresses }).await;
     cluster.begin_newcomer(2, 1);
     cluster.change(MemberChange::Promote { node: node(2) }).await;
     cluster
@@ -26,7 +26,7 @@ async fn a_node_that_is_added_catches_up_and_is_needed_for_a_quorum() {
         .await;
     // The first node knows the address of the second only from the change of members.
     let members = cluster.handle(1).status().borrow().members.clone();
-    assert_ne!(members.whereabouts_of(node(2)).peer, HostPort::NONE);
+    assert_ne!(members.addresses_of(node(2)).peer, HostPort::NONE);
     assert!(matches!(cluster.reply(acquire("second", 1, Wait::No)).await, Reply::Acquired { .. }));
     // Both nodes know enough from their disks to find each other again.
     cluster.nodes.clear();
@@ -42,8 +42,8 @@ async fn a_node_that_is_added_catches_up_and_is_needed_for_a_quorum() {
 async fn a_newcomer_that_is_restarted_before_anything_reached_it_knows_whom_to_answer() {
     let mut cluster = Cluster::start(1);
     cluster.reply(grant(1, 600_000)).await;
-    let whereabouts = cluster.prepare_newcomer(2);
-    cluster.change(MemberChange::AddLearner { node: node(2), witness: false, whereabouts }).await;
+    let node_addresses = cluster.prepare_newcomer(2);
+    cluster.change(MemberChange::AddLearner { node: node(2), witness: false, node_addresses }).await;
     let leader = cluster.nodes.remove(&1).unwrap();
     // The only node that could send a snapshot is gone while the newcomer starts.
     let told = leader.handle().status().borrow().members.clone();
@@ -90,8 +90,9 @@ async fn an_address_of_the_configuration_wins_over_the_one_that_the_cluster_has(
     let mut cluster = Cluster::start(1);
     cluster.reply(grant(1, 600_000)).await;
     let real = cluster.prepare_newcomer(2);
-    let wrong = tollgate_replica::Whereabouts { peer: HostPort::new("127.0.0.1:1").unwrap(), ..real.clone() };
-    cluster.change(MemberChange::AddLearner { node: node(2), witness: false, whereabouts: wrong }).await;
+    let wrong =
+        tollgate_replica::NodeAddresses { peer: HostPort::new("127.0.0.1:1").unwrap(), ..real.clone() };
+    cluster.change(MemberChange::AddLearner { node: node(2), witness: false, node_addresses: wrong }).await;
     cluster.begin_newcomer(2, 1);
     // The first node can't reach the newcomer, which therefore has no state, until the configuration has the right
     // address.

@@ -207,8 +207,8 @@ async fn p1_that_a_node_was_removed_is_believed_only_of_the_disk_that_a_peer_is_
 async fn p1_a_cluster_of_one_that_grew_is_not_founded_a_second_time() {
     let mut cluster = Cluster::start(1);
     cluster.reply(grant(1, 600_000)).await;
-    let whereabouts = cluster.prepare_newcomer(2);
-    cluster.change(MemberChange::AddLearner { node: node(2), witness: false, whereabouts }).await;
+    let node_addresses = cluster.prepare_newcomer(2);
+    cluster.change(MemberChange::AddLearner { node: node(2), witness: false, node_addresses }).await;
     cluster.begin_newcomer(2, 1);
     cluster.change(MemberChange::Promote { node: node(2) }).await;
     drop(cluster.nodes.remove(&1));

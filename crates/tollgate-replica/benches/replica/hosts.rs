@@ -7,7 +7,7 @@ use tollgate_core::{
     AcquireLock, Command, GrantLease, LeaseChoice, ReleaseBy, ReleaseLock, Request, Scope, Wait,
 };
 use tollgate_replica::{
-    Done, Host, HostConfig, Members, Moment, ProposalId, Randomness, Storage, WriteNumber, bootstrap,
+    Done, Host, HostConfig, Members, MonotonicTime, ProposalId, Randomness, Storage, WriteNumber, bootstrap,
 };
 use tollgate_types::{
     Address, ClientId, ClusterId, DurationMs, GroupId, GroupMap, LeaseId, Limits, Metadata, Mode, Name,
@@ -93,7 +93,7 @@ impl Cluster {
             config.snapshot_age_ms = u64::MAX / 2_000;
             let loaded = disk.load().expect("memory");
             let randomness = Box::new(Counter(id.number()));
-            let host = Host::open(config, loaded, randomness, Moment::from_us(0)).expect("valid");
+            let host = Host::open(config, loaded, randomness, MonotonicTime::from_us(0)).expect("valid");
             Node { host, disk, inbox: Vec::new(), persisted: None, done: Vec::new() }
         });
         Cluster { nodes: nodes.collect(), now_us: 0, answered: Vec::new() }
@@ -117,7 +117,7 @@ impl Cluster {
 
     fn turn(&mut self, at: usize, act: impl FnOnce(&mut Host)) {
         let node = &mut self.nodes[at];
-        node.host.begin_turn(Moment::from_us(self.now_us));
+        node.host.begin_turn(MonotonicTime::from_us(self.now_us));
         for frame in std::mem::take(&mut node.inbox) {
             node.host.receive(&frame).expect("of this cluster");
         }

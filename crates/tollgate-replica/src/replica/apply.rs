@@ -126,11 +126,13 @@ impl Replica {
                 let result = Ok(ProposalOutcome::Applied(AppliedCommand { revision, reply, events_from }));
                 turn.out.replies.push(ProposalReply { proposal: *proposal, group: self.group, result });
             }
-            Asker::Letter(letter) => self.letter_applied(letter, &applied.reply, turn),
+            Asker::GroupMessage(group_message) => {
+                self.group_message_applied(group_message, &applied.reply, turn);
+            }
         }
     }
 
-    /// Tells all askers that there is no outcome. Other groups repeat their letters without further action.
+    /// Tells all askers that there is no outcome. Other groups repeat their group messages without further action.
     pub(super) fn refuse_all(
         &mut self,
         askers: impl IntoIterator<Item = Asker>,
@@ -141,7 +143,7 @@ impl Replica {
             match asker {
                 Asker::Nobody => {}
                 Asker::Caller(proposal) => turn.refuse(self.group, proposal, error.clone()),
-                Asker::Letter(letter) => self.letter_dropped(&letter),
+                Asker::GroupMessage(group_message) => self.group_message_dropped(&group_message),
             }
         }
     }

@@ -9,7 +9,7 @@
 
 use super::Replica;
 use crate::frame::Part;
-use crate::moment::Moment;
+use crate::monotonic_time::MonotonicTime;
 use crate::output::HostEvent;
 use crate::planted::Bug;
 use crate::storage::Job;
@@ -21,7 +21,7 @@ use tollgate_types::NodeId;
 #[derive(Debug, Default)]
 pub(super) struct Comparison {
     /// Time at which this replica, as the leader, last started a comparison.
-    asked: Option<Moment>,
+    asked: Option<MonotonicTime>,
     /// Index of the entry after which the state is to be hashed.
     at: Option<u64>,
     hashing: bool,

@@ -6,7 +6,7 @@
 //! up to the election timeout, so that a partitioned cluster is not flooded with campaigns.
 
 use super::Replica;
-use crate::moment::Moment;
+use crate::monotonic_time::MonotonicTime;
 use crate::storage::ReplicaKind;
 use crate::turn::Turn;
 use raft::StateRole;
@@ -17,18 +17,18 @@ pub(crate) struct Failover {
     /// Leader whose connection broke.
     lost: Option<NodeId>,
     /// Time of the next campaign, if there is no leader until then.
-    campaign_at: Moment,
+    campaign_at: MonotonicTime,
     attempts: u32,
 }
 
 impl Default for Failover {
     fn default() -> Failover {
-        Failover { lost: None, campaign_at: Moment::NEVER, attempts: 0 }
+        Failover { lost: None, campaign_at: MonotonicTime::NEVER, attempts: 0 }
     }
 }
 
 impl Failover {
-    pub(super) fn next_turn(&self) -> Moment {
+    pub(super) fn next_turn(&self) -> MonotonicTime {
         self.campaign_at
     }
 }
@@ -56,7 +56,7 @@ impl Replica {
         self.observe(turn);
         if self.kind == ReplicaKind::Full {
             let jitter_us = turn.randomness.between(0, turn.config.failover_ms * 1_000);
-            let at = Moment::from_us(turn.now.us() + jitter_us);
+            let at = MonotonicTime::from_us(turn.now.us() + jitter_us);
             self.failover = Failover { lost: Some(peer), campaign_at: at, attempts: 0 };
         }
     }
@@ -86,7 +86,7 @@ impl Replica {
         let wait_ms = (config.failover_ms << attempts.min(16)).min(config.election_timeout_ms);
         let at = turn.now.after_ms(wait_ms);
         let still = self.seen.leader.is_none() && wait_ms < config.election_timeout_ms;
-        self.failover.campaign_at = if still { at } else { Moment::NEVER };
+        self.failover.campaign_at = if still { at } else { MonotonicTime::NEVER };
         self.failover.attempts = attempts;
     }
 }

@@ -10,7 +10,7 @@ use crate::balance::Led;
 use crate::log_entry::{BatchWriter, COMMAND_BYTES_MAX, last_raise, last_stamp};
 use crate::log_time::LogClock;
 use crate::members::{MEMBERS_MAX, MemberChange, MemberRefusal};
-use crate::moment::Moment;
+use crate::monotonic_time::MonotonicTime;
 use crate::output::{ProposalId, ProposeError};
 use crate::planted::Bug;
 use crate::proposals::Asker;
@@ -59,10 +59,10 @@ impl Replica {
         self.clock = None;
         self.sending.clear();
         self.pins.clear();
-        self.exchange.reset();
+        self.group_messaging.reset();
         let lost = self.proposals.take_all();
         self.refuse_all(lost, &ProposeError::Indeterminate { group: self.group }, turn);
-        self.gathered_from = Moment::NEVER;
+        self.gathered_from = MonotonicTime::NEVER;
         self.hand_on_to = None;
         self.room = Room::default();
         let queue = std::mem::take(&mut self.queue);
@@ -193,7 +193,7 @@ impl Replica {
     }
 
     /// Time at which gathering ends, whatever is in flight.
-    pub(super) fn gathered_until(&self, turn: &Turn) -> Moment {
+    pub(super) fn gathered_until(&self, turn: &Turn) -> MonotonicTime {
         self.gathered_from.after_ms(turn.config.gather_ms)
     }
 
@@ -205,7 +205,7 @@ impl Replica {
 
     fn propose_all(&mut self, turn: &mut Turn) {
         let Some(clock) = self.clock else { return };
-        self.gathered_from = Moment::NEVER;
+        self.gathered_from = MonotonicTime::NEVER;
         let at = clock.now().max(self.last_stamp);
         let mut queue = std::mem::take(&mut self.queue);
         keepalives_first(&mut queue);
@@ -329,19 +329,19 @@ impl Replica {
     /// Records since when there is a commit index to tell.
     pub(super) fn note_untold_commit(&mut self, turn: &Turn) {
         if !self.leads() || self.raw.raft.raft_log.committed <= self.told_commit {
-            self.untold_since = Moment::NEVER;
-        } else if self.untold_since == Moment::NEVER || self.untold_behind != self.told_commit {
+            self.untold_since = MonotonicTime::NEVER;
+        } else if self.untold_since == MonotonicTime::NEVER || self.untold_behind != self.told_commit {
             // While entries keep following, they carry the commit index.
             (self.untold_since, self.untold_behind) = (turn.now, self.told_commit);
         }
     }
 
     /// Time at which a tick is due, on this node's clock.
-    pub(super) fn next_stamp(&self, turn: &Turn) -> Moment {
-        let (Some(clock), Some(state)) = (self.clock, &self.state) else { return Moment::NEVER };
-        let Some(deadline) = state.next_deadline() else { return Moment::NEVER };
+    pub(super) fn next_stamp(&self, turn: &Turn) -> MonotonicTime {
+        let (Some(clock), Some(state)) = (self.clock, &self.state) else { return MonotonicTime::NEVER };
+        let Some(deadline) = state.next_deadline() else { return MonotonicTime::NEVER };
         if self.lacks_room(turn) || self.raw.raft.lead_transferee.is_some() {
-            return Moment::NEVER; // Nothing can be proposed; Raft's ticks come round in any case.
+            return MonotonicTime::NEVER; // Nothing can be proposed; Raft's ticks come round in any case.
         }
         if deadline <= state.now() && self.applied == self.raw.raft.raft_log.last_index() {
             return turn.now; // What is due is more than one entry ends: the rest follows at once.
@@ -380,7 +380,7 @@ impl Replica {
     /// True if this node's disk is so slow that another node would lead better.
     fn disk_hangs(&self, turn: &Turn) -> bool {
         // A write that is not durable can't be applied, though the others may commit it.
-        let oldest = self.outstanding.front().map_or(Moment::NEVER, |outstanding| outstanding.since);
+        let oldest = self.outstanding.front().map_or(MonotonicTime::NEVER, |outstanding| outstanding.since);
         // While the others have the awaited entries, this disk alone keeps callers waiting.
         let log = &self.raw.raft.raft_log;
         let patience = if log.committed > log.persisted { SLOWER_THAN_OTHERS } else { 1 };
@@ -442,7 +442,7 @@ impl Replica {
         if turn.now < self.balanced_until {
             return;
         }
-        self.balanced_until = Moment::NEVER;
+        self.balanced_until = MonotonicTime::NEVER;
         if let Some(to) = self.raw.raft.lead_transferee.filter(|_| self.leads()).and_then(NodeId::new) {
             self.raw.raft.abort_leader_transfer();
             turn.leave_alone(to);

@@ -9,7 +9,7 @@
 
 use super::Replica;
 use crate::members::MemberRefusal;
-use crate::moment::Moment;
+use crate::monotonic_time::MonotonicTime;
 use crate::output::{HostEvent, ProposeError};
 use crate::turn::Turn;
 use raft::eraftpb::{Message, MessageType};
@@ -27,7 +27,7 @@ pub(super) struct Room {
     /// Commit index at the last check.
     committed: u64,
     /// Time since which the log has had entries after `committed` and `committed` has not advanced.
-    waits_since: Moment,
+    waits_since: MonotonicTime,
     /// True if too few members have room for the entries in the log.
     pub(super) starved: bool,
     /// True if nothing can be written, and no other node could lead.
@@ -36,7 +36,7 @@ pub(super) struct Room {
 
 impl Default for Room {
     fn default() -> Room {
-        Room { committed: 0, waits_since: Moment::NEVER, starved: false, stuck: false }
+        Room { committed: 0, waits_since: MonotonicTime::NEVER, starved: false, stuck: false }
     }
 }
 
@@ -77,8 +77,8 @@ impl Replica {
             (log.committed, log.last_index())
         };
         if committed == last {
-            self.room.waits_since = Moment::NEVER;
-        } else if committed != self.room.committed || self.room.waits_since == Moment::NEVER {
+            self.room.waits_since = MonotonicTime::NEVER;
+        } else if committed != self.room.committed || self.room.waits_since == MonotonicTime::NEVER {
             self.room.waits_since = turn.now;
         }
         self.room.committed = committed;
@@ -88,7 +88,7 @@ impl Replica {
         let was_stuck = std::mem::replace(&mut self.room.stuck, stuck);
         if self.lacks_room(turn) {
             // Commands that were gathered while there was room could not be written now.
-            self.gathered_from = Moment::NEVER;
+            self.gathered_from = MonotonicTime::NEVER;
             let queue = std::mem::take(&mut self.queue);
             for (asker, command) in queue {
                 let error = self.no_room_for(turn, &command);

@@ -10,7 +10,7 @@ use super::apply::must_know;
 use crate::config::HostConfig;
 use crate::frame::{Chunk, ChunkStatus, Part};
 use crate::log::{Keep, to_raft};
-use crate::moment::Moment;
+use crate::monotonic_time::MonotonicTime;
 use crate::output::HostEvent;
 use crate::planted::Bug;
 use crate::storage::{Completion, Done, Job, ReplicaKind, SnapshotFile, SnapshotMeta, TransferId};
@@ -28,7 +28,7 @@ const LOG_PINNED_FACTOR: u64 = 4;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pin {
     index: u64,
-    until: Moment,
+    until: MonotonicTime,
 }
 
 /// Delay of the next attempt after a snapshot that found no room.

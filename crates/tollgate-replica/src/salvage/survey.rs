@@ -184,8 +184,8 @@ fn observer(snapshot: &SnapshotFile) -> raft::Result<RawNode<Log>> {
 mod tests {
     use super::*;
     use crate::members::MemberChange;
+    use crate::node_addresses::NodeAddresses;
     use crate::storage::SnapshotMeta;
-    use crate::whereabouts::Whereabouts;
 
     /// A log after entry 10 of term 1, given by the terms of its entries and its known commit.
     fn survey(terms: &[u64], committed: u64) -> Survey {
@@ -225,8 +225,11 @@ mod tests {
     #[test]
     fn the_members_behind_the_known_commit_are_those_after_each_change() {
         let node = |id| NodeId::new(id).unwrap();
-        let add =
-            MemberChange::AddLearner { node: node(4), witness: false, whereabouts: Whereabouts::UNKNOWN };
+        let add = MemberChange::AddLearner {
+            node: node(4),
+            witness: false,
+            node_addresses: NodeAddresses::UNKNOWN,
+        };
         let replace = MemberChange::Replace { out: node(1), by: node(4) };
         let leave = ConfChangeV2::default().write_to_bytes().unwrap();
         let changes = [add, replace].map(|change| change.to_raft().write_to_bytes().unwrap());

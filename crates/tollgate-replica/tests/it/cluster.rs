@@ -10,9 +10,9 @@ use tollgate_core::{
     AcquireLock, Command, GrantLease, LeaseChoice, ReleaseBy, ReleaseLock, RenewLeases, Renewal, Reply, Wait,
 };
 use tollgate_replica::{
-    Answer, AppliedCommand, Caller, CallerKey, Desk, Done, Host, HostConfig, HostEvent, Job, MemberChange,
-    Members, Moment, Output, ProposalId, ProposalOutcome, ProposalReply, ProposeError, Randomness, ReadId,
-    ReadReply, ReplicaKind, Role, Status, Storage, Write, WriteNumber, bootstrap, join,
+    Answer, AppliedCommand, Caller, CallerKey, Dispatcher, Done, Host, HostConfig, HostEvent, Job,
+    MemberChange, Members, MonotonicTime, Output, ProposalId, ProposalOutcome, ProposalReply, ProposeError,
+    Randomness, ReadId, ReadReply, ReplicaKind, Role, Status, Storage, Write, WriteNumber, bootstrap, join,
 };
 use tollgate_types::{
     Address, ClientId, ClusterId, DurationMs, GroupId, GroupMap, LeaseId, Limits, Metadata, Mode, Name,
@@ -39,7 +39,7 @@ impl Randomness for Seeded {
     }
 }
 
-/// A caller of a desk, identified by its number.
+/// A caller of a dispatcher, identified by its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Call(pub(crate) u64);
 
@@ -49,15 +49,15 @@ impl Caller for Call {
     }
 }
 
-/// A desk, and its answers so far.
+/// A dispatcher, and its answers so far.
 pub(crate) struct Front {
-    pub(crate) desk: Desk<Call, ()>,
+    pub(crate) dispatcher: Dispatcher<Call, ()>,
     pub(crate) answers: Vec<(Call, Answer<()>)>,
 }
 
 pub(crate) struct Node {
     pub(crate) host: Option<Host>,
-    /// Desk beside the host, in tests of answers to callers.
+    /// Dispatcher beside the host, in tests of answers to callers.
     pub(crate) front: Option<Front>,
     pub(crate) disk: Memory,
     pub(crate) disk_held: bool,
@@ -168,7 +168,7 @@ impl Cluster {
         let this = self.nodes.get_mut(&node(number)).unwrap();
         this.boots += 1;
         let randomness = Box::new(Seeded(number * 1_000 + this.boots));
-        let now = Moment::from_us(now_us + this.clock_offset_us);
+        let now = MonotonicTime::from_us(now_us + this.clock_offset_us);
         let groups = this.disk.load().unwrap();
         this.host = Some(Host::open(this.config.clone(), groups, randomness, now).unwrap());
     }
@@ -207,10 +207,10 @@ impl Cluster {
 
     /// Runs one turn of one node, in which the test may call the host.
     pub(crate) fn turn(&mut self, id: NodeId, act: impl FnOnce(&mut Host)) -> Option<Output> {
-        self.turn_at_desk(id, |host, _| act(host))
+        self.turn_at_dispatcher(id, |host, _| act(host))
     }
 
-    fn turn_at_desk(
+    fn turn_at_dispatcher(
         &mut self,
         id: NodeId,
         act: impl FnOnce(&mut Host, Option<&mut Front>),
@@ -223,7 +223,7 @@ impl Cluster {
         if let Some(wall) = self.wall {
             host.wall_time(WallTime::from_unix_ms(wall(id.number()) + self.now_us / 1_000));
         }
-        host.begin_turn(Moment::from_us(self.now_us + this.clock_offset_us));
+        host.begin_turn(MonotonicTime::from_us(self.now_us + this.clock_offset_us));
         for frame in std::mem::take(&mut this.inbox) {
             host.receive(&frame).unwrap();
         }
@@ -235,11 +235,11 @@ impl Cluster {
         }
         act(host, this.front.as_mut());
         if let Some(front) = &mut this.front {
-            front.desk.before_end_turn(host);
+            front.dispatcher.before_end_turn(host);
         }
         let mut output = host.end_turn();
         if let Some(front) = &mut this.front {
-            front.desk.after_turn(&mut output, host, &mut front.answers);
+            front.dispatcher.after_turn(&mut output, host, &mut front.answers);
         }
         this.writes.extend(output.write.take());
         this.removals +=
@@ -335,23 +335,23 @@ impl Cluster {
         self.deliver(sent);
     }
 
-    /// Opens a desk on every node.
-    pub(crate) fn open_desks(&mut self) {
+    /// Opens a dispatcher on every node.
+    pub(crate) fn open_dispatchers(&mut self) {
         for node in self.nodes.values_mut() {
-            node.front = Some(Front { desk: Desk::new(1 << 40), answers: Vec::new() });
+            node.front = Some(Front { dispatcher: Dispatcher::new(1 << 40), answers: Vec::new() });
         }
     }
 
-    /// Makes a call at a node's desk.
+    /// Makes a call at a node's dispatcher.
     pub(crate) fn ask(&mut self, number: u64, call: Call, command: Command) {
         let asks = |host: &mut Host, front: Option<&mut Front>| {
-            front.expect("it has a desk").desk.command(call, GROUP, command, false, host);
+            front.expect("it has a dispatcher").dispatcher.command(call, GROUP, command, false, host);
         };
-        let output = self.turn_at_desk(node(number), asks).expect("the node runs");
+        let output = self.turn_at_dispatcher(node(number), asks).expect("the node runs");
         self.deliver_output(number, &output);
     }
 
-    /// Takes the answers that a node's desk has given to a call so far, in order.
+    /// Takes the answers that a node's dispatcher has given to a call so far, in order.
     pub(crate) fn told(&mut self, number: u64, call: Call) -> Vec<Answer<()>> {
         let front = self.nodes.get_mut(&node(number)).unwrap().front.as_mut().unwrap();
         front.answers.extract_if(.., |(to, _)| *to == call).map(|(_, answer)| answer).collect()

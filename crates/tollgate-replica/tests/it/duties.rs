@@ -2,11 +2,12 @@
 
 use crate::cluster::{CLUSTER, Cluster, Seeded, node};
 use crate::memory::Memory;
-use tollgate_replica::{Host, HostConfig, Moment, Storage, WriteNumber};
+use tollgate_replica::{Host, HostConfig, MonotonicTime, Storage, WriteNumber};
 
 fn host() -> Host {
     let config = HostConfig::new(CLUSTER, node(1));
-    Host::open(config, Memory::default().load().unwrap(), Box::new(Seeded(1)), Moment::from_us(0)).unwrap()
+    Host::open(config, Memory::default().load().unwrap(), Box::new(Seeded(1)), MonotonicTime::from_us(0))
+        .unwrap()
 }
 
 #[test]
@@ -19,15 +20,15 @@ fn input_outside_of_a_turn_is_a_fault() {
 #[should_panic(expected = "a turn ends before the next begins")]
 fn a_turn_in_a_turn_is_a_fault() {
     let mut host = host();
-    host.begin_turn(Moment::from_us(1));
-    host.begin_turn(Moment::from_us(2));
+    host.begin_turn(MonotonicTime::from_us(1));
+    host.begin_turn(MonotonicTime::from_us(2));
 }
 
 #[test]
 #[should_panic(expected = "was never handed out")]
 fn a_write_that_was_never_handed_out_is_not_durable() {
     let mut host = host();
-    host.begin_turn(Moment::from_us(1));
+    host.begin_turn(MonotonicTime::from_us(1));
     host.persisted(WriteNumber(7));
 }
 
@@ -42,7 +43,7 @@ fn writes_become_durable_in_order() {
 #[test]
 fn settings_that_cannot_work_are_refused_with_the_rule() {
     let config = HostConfig { election_timeout_ms: 150, ..HostConfig::new(CLUSTER, node(1)) };
-    let error = Host::open(config, Vec::new(), Box::new(Seeded(1)), Moment::from_us(0)).unwrap_err();
+    let error = Host::open(config, Vec::new(), Box::new(Seeded(1)), MonotonicTime::from_us(0)).unwrap_err();
     assert_eq!(
         error.to_string(),
         "election_timeout_ms must be at least 3 heartbeat_ms, or one lost heartbeat unseats a leader"

@@ -237,7 +237,7 @@ fn p12_the_only_voter_speaks_as_leader_only_when_its_disk_knows_the_term() {
         tollgate_replica::MemberChange::AddLearner {
             node: node(2),
             witness: false,
-            whereabouts: tollgate_replica::Whereabouts::UNKNOWN,
+            node_addresses: tollgate_replica::NodeAddresses::UNKNOWN,
         },
     );
     cluster.add_joining(2, tollgate_replica::ReplicaKind::Full, 1);

@@ -17,7 +17,7 @@ fn a_frame(cluster: &mut Cluster) -> Vec<u8> {
 }
 
 fn receive(host: &mut Host, now_us: u64, bytes: &[u8]) -> Result<(), FrameError> {
-    host.begin_turn(tollgate_replica::Moment::from_us(now_us));
+    host.begin_turn(tollgate_replica::MonotonicTime::from_us(now_us));
     let result = host.receive(bytes);
     host.end_turn();
     result

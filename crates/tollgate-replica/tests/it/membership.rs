@@ -3,7 +3,7 @@
 use crate::cluster::{Cluster, GROUP, node};
 use tollgate_core::Reply;
 use tollgate_replica::{
-    HostEvent, MemberChange, MemberRefusal, ProposalOutcome, ProposeError, ReplicaKind, Whereabouts,
+    HostEvent, MemberChange, MemberRefusal, NodeAddresses, ProposalOutcome, ProposeError, ReplicaKind,
 };
 use tollgate_types::{HostPort, Zone};
 
@@ -26,7 +26,11 @@ fn refused(cluster: &mut Cluster, change: MemberChange) -> MemberRefusal {
 fn add_and_promote(cluster: &mut Cluster, number: u64) {
     changed(
         cluster,
-        MemberChange::AddLearner { node: node(number), witness: false, whereabouts: Whereabouts::UNKNOWN },
+        MemberChange::AddLearner {
+            node: node(number),
+            witness: false,
+            node_addresses: NodeAddresses::UNKNOWN,
+        },
     )
     .unwrap();
     cluster.add_joining(number, ReplicaKind::Full, 1);
@@ -63,7 +67,7 @@ fn a_learner_has_no_vote_until_it_has_caught_up() {
     cluster.grant_lease(1, 600_000);
     changed(
         &mut cluster,
-        MemberChange::AddLearner { node: node(4), witness: false, whereabouts: Whereabouts::UNKNOWN },
+        MemberChange::AddLearner { node: node(4), witness: false, node_addresses: NodeAddresses::UNKNOWN },
     )
     .unwrap();
     let refusal = refused(&mut cluster, MemberChange::Promote { node: node(4) });
@@ -83,7 +87,7 @@ fn a_node_id_is_never_used_twice() {
             MemberChange::AddLearner {
                 node: node(number),
                 witness: false,
-                whereabouts: Whereabouts::UNKNOWN,
+                node_addresses: NodeAddresses::UNKNOWN,
             },
         );
         assert_eq!(refusal, MemberRefusal::IdUsed { node: node(number), next: 5 });
@@ -162,7 +166,7 @@ fn a_voter_is_replaced_in_one_joint_step() {
     let out = if leader == 1 { 2 } else { 1 };
     changed(
         &mut cluster,
-        MemberChange::AddLearner { node: node(4), witness: false, whereabouts: Whereabouts::UNKNOWN },
+        MemberChange::AddLearner { node: node(4), witness: false, node_addresses: NodeAddresses::UNKNOWN },
     )
     .unwrap();
     cluster.add_joining(4, ReplicaKind::Full, 1);
@@ -307,7 +311,7 @@ fn a_learner_that_lost_its_disk_begins_again() {
     cluster.grant_lease(1, 600_000);
     changed(
         &mut cluster,
-        MemberChange::AddLearner { node: node(4), witness: false, whereabouts: Whereabouts::UNKNOWN },
+        MemberChange::AddLearner { node: node(4), witness: false, node_addresses: NodeAddresses::UNKNOWN },
     )
     .unwrap();
     cluster.add_joining(4, ReplicaKind::Full, 1);
@@ -325,22 +329,29 @@ fn the_last_node_id_is_refused() {
     let mut cluster = Cluster::new(1, &[], 1);
     let refusal = refused(
         &mut cluster,
-        MemberChange::AddLearner { node: node(u64::MAX), witness: false, whereabouts: Whereabouts::UNKNOWN },
+        MemberChange::AddLearner {
+            node: node(u64::MAX),
+            witness: false,
+            node_addresses: NodeAddresses::UNKNOWN,
+        },
     );
     assert!(matches!(refusal, MemberRefusal::IdUsed { .. }), "{refusal:?}");
 }
 
-fn at(host: &str) -> Whereabouts {
+fn at(host: &str) -> NodeAddresses {
     let address = |port: u16| HostPort::new(format!("{host}:{port}")).unwrap();
-    Whereabouts { peer: address(7401), client: address(7400), zone: Zone::new("west").unwrap() }
+    NodeAddresses { peer: address(7401), client: address(7400), zone: Zone::new("west").unwrap() }
 }
 
 #[test]
 fn where_a_member_is_found_is_known_to_all_witnesses_and_newcomers_included() {
     let mut cluster = Cluster::new(3, &[3], 1);
     cluster.grant_lease(1, 600_000);
-    let add =
-        |number, host| MemberChange::AddLearner { node: node(number), witness: false, whereabouts: at(host) };
+    let add = |number, host| MemberChange::AddLearner {
+        node: node(number),
+        witness: false,
+        node_addresses: at(host),
+    };
     changed(&mut cluster, add(4, "d")).unwrap();
     // Node 4 learns of node 5 by the log, node 5 of node 4 by a snapshot.
     cluster.add_joining(4, ReplicaKind::Full, 1);
@@ -351,7 +362,7 @@ fn where_a_member_is_found_is_known_to_all_witnesses_and_newcomers_included() {
     cluster.until("everybody knows", |cluster| {
         (1..=5).all(|number| {
             let members = cluster.host(number).members(GROUP).unwrap();
-            (members.whereabouts_of(node(4)), members.whereabouts_of(node(5))) == (&at("d"), &at("e"))
+            (members.addresses_of(node(4)), members.addresses_of(node(5))) == (&at("d"), &at("e"))
         })
     });
     // The addresses also survive a restart, from the disk.
@@ -359,7 +370,7 @@ fn where_a_member_is_found_is_known_to_all_witnesses_and_newcomers_included() {
     cluster.start(3);
     assert!(cluster.host(3).members(GROUP).is_some());
     cluster.until("the witness knows again", |cluster| {
-        cluster.host(3).members(GROUP).unwrap().whereabouts_of(node(5)) == &at("e")
+        cluster.host(3).members(GROUP).unwrap().addresses_of(node(5)) == &at("e")
     });
 }
 
@@ -369,7 +380,7 @@ fn a_leader_tells_how_far_each_member_is_and_others_tell_nothing() {
     cluster.grant_lease(1, 600_000);
     changed(
         &mut cluster,
-        MemberChange::AddLearner { node: node(4), witness: false, whereabouts: Whereabouts::UNKNOWN },
+        MemberChange::AddLearner { node: node(4), witness: false, node_addresses: NodeAddresses::UNKNOWN },
     )
     .unwrap();
     let leader = cluster.leader();
@@ -398,7 +409,7 @@ fn a_leader_tells_how_much_of_its_first_snapshot_a_new_member_has() {
     cluster.run_ms(50);
     changed(
         &mut cluster,
-        MemberChange::AddLearner { node: node(2), witness: false, whereabouts: Whereabouts::UNKNOWN },
+        MemberChange::AddLearner { node: node(2), witness: false, node_addresses: NodeAddresses::UNKNOWN },
     )
     .unwrap();
     let of = |cluster: &Cluster| cluster.host(1).progress(GROUP).unwrap()[0];

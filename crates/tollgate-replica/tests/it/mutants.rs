@@ -4,7 +4,7 @@
 
 use crate::cluster::{Cluster, GROUP, grant_lease, node, renew};
 use crate::membership::lose_disk;
-use tollgate_replica::{Bug, MemberChange, ReplicaKind, Role, Whereabouts};
+use tollgate_replica::{Bug, MemberChange, NodeAddresses, ReplicaKind, Role};
 
 fn plant(cluster: &mut Cluster, number: u64, bug: Bug) {
     cluster.nodes.get_mut(&node(number)).unwrap().host.as_mut().unwrap().plant(bug);
@@ -38,7 +38,11 @@ fn a_term_that_the_disk_may_forget_reaches_a_learner() {
         cluster.leader();
         cluster.change(
             1,
-            MemberChange::AddLearner { node: node(2), witness: false, whereabouts: Whereabouts::UNKNOWN },
+            MemberChange::AddLearner {
+                node: node(2),
+                witness: false,
+                node_addresses: NodeAddresses::UNKNOWN,
+            },
         );
         cluster.add_joining(2, ReplicaKind::Full, 1);
         cluster.until("the learner has a snapshot", |cluster| cluster.status(2).snapshot_index > 0);

@@ -8,7 +8,7 @@ use crate::cluster::{Cluster, GROUP, lock, node};
 use tollgate_core::{
     APPLY_VERSION_SUPPORTED, CancelTarget, CancelWait, Command, Rejection, Reply, Request, Scope,
 };
-use tollgate_replica::{MemberChange, MemberRefusal, ProposeError, ReplicaKind, Whereabouts};
+use tollgate_replica::{MemberChange, MemberRefusal, NodeAddresses, ProposeError, ReplicaKind};
 use tollgate_types::{ClusterId, GroupId, LeaseId, Metadata, Name, Names, Seq, SeqRanges};
 
 const NEW: u32 = APPLY_VERSION_SUPPORTED;
@@ -53,7 +53,8 @@ fn p12_no_version_is_raised_behind_an_addition_that_is_not_applied() {
     let mut cluster = cluster_of(NEW);
     cluster.add_joining(4, ReplicaKind::Full, 1);
     let leader = cluster.leader();
-    let add = MemberChange::AddLearner { node: node(4), witness: false, whereabouts: Whereabouts::UNKNOWN };
+    let add =
+        MemberChange::AddLearner { node: node(4), witness: false, node_addresses: NodeAddresses::UNKNOWN };
     let added = cluster.change(leader, add);
     let raised = cluster.propose(leader, Command::RaiseApplyVersion(NEW));
     assert_eq!(
@@ -167,7 +168,8 @@ fn p12_a_member_that_is_away_and_a_learner_that_is_old_hold_the_version_back() {
     let mut cluster = old_cluster();
     cluster.add_joining(4, ReplicaKind::Full, 1);
     let leader = cluster.leader();
-    let add = MemberChange::AddLearner { node: node(4), witness: false, whereabouts: Whereabouts::UNKNOWN };
+    let add =
+        MemberChange::AddLearner { node: node(4), witness: false, node_addresses: NodeAddresses::UNKNOWN };
     let id = cluster.change(leader, add);
     cluster.until("the learner is added", |cluster| cluster.replies.contains_key(&id));
     cluster.run_ms(1_000);
@@ -383,7 +385,7 @@ fn an_old_binary_that_meets_a_newer_version_in_a_snapshot_stops() {
     let leader = cluster.leader();
     cluster.change(
         leader,
-        MemberChange::AddLearner { node: node(4), witness: false, whereabouts: Whereabouts::UNKNOWN },
+        MemberChange::AddLearner { node: node(4), witness: false, node_addresses: NodeAddresses::UNKNOWN },
     );
     cluster.run_ms(5_000);
 }

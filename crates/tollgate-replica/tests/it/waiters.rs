@@ -1,4 +1,4 @@
-//! Callers whose requests wait, at the desks of nodes whose disks fill up.
+//! Callers whose requests wait, at the dispatchers of nodes whose disks fill up.
 
 use crate::cluster::{Call, Cluster, Front, GROUP, grant_lease, lock, node};
 use tollgate_core::{Command, Request, Scope, Wait};
@@ -27,11 +27,11 @@ fn numbered(seq: u64) -> Command {
     Command::AcquireLock(acquire)
 }
 
-/// A cluster with a desk on every node, in which a lock is held, and its leader.
+/// A cluster with a dispatcher on every node, in which a lock is held, and its leader.
 fn held() -> (Cluster, u64) {
     let mut cluster = Cluster::new(3, &[], 1);
     cluster.until_founded();
-    cluster.open_desks();
+    cluster.open_dispatchers();
     let leader = cluster.leader();
     for lease in [HOLDER, WAITER] {
         cluster.grant_lease(lease, 600_000);
@@ -144,7 +144,7 @@ fn p8_a_wait_whose_caller_was_told_that_disks_are_full_ends_if_nobody_comes_back
 fn p8_who_waits_and_is_not_told_that_nothing_can_be_written_waits_on() {
     let (mut cluster, leader) = held();
     let front = cluster.nodes.get_mut(&node(leader)).unwrap().front.as_mut().unwrap();
-    front.desk.plant(tollgate_replica::Bug::ParkedWithoutRoom);
+    front.dispatcher.plant(tollgate_replica::Bug::ParkedWithoutRoom);
     cluster.ask(leader, CALL, waits(Wait::For(DurationMs::from_ms(3_000)), false));
     cluster.run_ms(50);
     assert!(matches!(cluster.told(leader, CALL)[..], [Answer::Queued { .. }]));
@@ -158,7 +158,7 @@ fn p8_who_waits_and_is_not_told_that_nothing_can_be_written_waits_on() {
 #[test]
 fn p8_waits_that_are_not_looked_for_stay_in_line() {
     for before_it_fills in [false, true] {
-        let plant = |front: &mut Front| front.desk.plant(tollgate_replica::Bug::UnheardForgotten);
+        let plant = |front: &mut Front| front.dispatcher.plant(tollgate_replica::Bug::UnheardForgotten);
         assert_eq!(left_in_line(before_it_fills, plant), 1, "{before_it_fills}");
     }
 }

@@ -1,14 +1,14 @@
-//! Watches without a start revision, served by a desk beside one host of a cluster: where they begin, and when.
+//! Watches without a start revision, served by a dispatcher beside one host of a cluster: where they begin, and when.
 
 use crate::cluster::{Cluster, GROUP, lock, node};
 use crate::snapshots::small;
 use tollgate_core::{Reply, Watch};
-use tollgate_replica::{Answer, Caller, CallerKey, Desk, Host, HostEvent, ReadError, WatchNumber};
+use tollgate_replica::{Answer, Caller, CallerKey, Dispatcher, Host, HostEvent, ReadError, WatchNumber};
 use tollgate_types::Revision;
 
 const CREDIT: u64 = 100;
 
-/// First id of the desk's proposals and reads, apart from the ids of the cluster.
+/// First id of the dispatcher's proposals and reads, apart from the ids of the cluster.
 const FIRST_ID: u64 = 1 << 40;
 
 #[derive(Debug, Clone)]
@@ -20,16 +20,16 @@ impl Caller for Watcher {
     }
 }
 
-/// A cluster with a desk beside one of its hosts.
+/// A cluster with a dispatcher beside one of its hosts.
 struct Served {
     cluster: Cluster,
     at: u64,
-    desk: Desk<Watcher, ()>,
+    dispatcher: Dispatcher<Watcher, ()>,
     said: Vec<Answer<()>>,
 }
 
 impl Served {
-    /// A desk at a follower, in a cluster with a lease.
+    /// A dispatcher at a follower, in a cluster with a lease.
     fn by_a_follower(mut cluster: Cluster) -> Served {
         let leader = cluster.leader();
         cluster.grant_lease(1, 600_000);
@@ -38,21 +38,21 @@ impl Served {
     }
 
     fn by(cluster: Cluster, at: u64) -> Served {
-        Served { cluster, at, desk: Desk::new(FIRST_ID), said: Vec::new() }
+        Served { cluster, at, dispatcher: Dispatcher::new(FIRST_ID), said: Vec::new() }
     }
 
-    /// Runs one millisecond, with a call to the desk in its turn.
-    fn step(&mut self, act: impl FnOnce(&mut Desk<Watcher, ()>, &mut Host)) {
+    /// Runs one millisecond, with a call to the dispatcher in its turn.
+    fn step(&mut self, act: impl FnOnce(&mut Dispatcher<Watcher, ()>, &mut Host)) {
         self.cluster.now_us += 1_000;
         let ids: Vec<_> = self.cluster.nodes.keys().copied().collect();
         let (mut act, mut sent) = (Some(act), Vec::new());
         for id in ids {
             let here = id == node(self.at);
-            let desk = &mut self.desk;
+            let dispatcher = &mut self.dispatcher;
             let output = self.cluster.turn(id, |host| {
                 if let Some(act) = act.take_if(|_| here) {
-                    act(desk, host);
-                    desk.before_end_turn(host);
+                    act(dispatcher, host);
+                    dispatcher.before_end_turn(host);
                 }
             });
             let Some(mut output) = output else { continue };
@@ -60,9 +60,9 @@ impl Served {
                 output.reads = std::mem::take(&mut self.cluster.reads).into_values().collect();
                 let host = self.cluster.host(self.at);
                 let mut answers = Vec::new();
-                self.desk.after_turn(&mut output, host, &mut answers);
+                self.dispatcher.after_turn(&mut output, host, &mut answers);
                 self.said.extend(answers.into_iter().map(|(_, answer)| answer));
-                assert!(output.reads.is_empty(), "all reads here are the desk's");
+                assert!(output.reads.is_empty(), "all reads here are the dispatcher's");
             }
             sent.extend(output.frames.iter().map(|(to, bytes)| (id, *to, bytes.clone())));
         }
@@ -84,7 +84,7 @@ impl Served {
     }
 
     fn watch(&mut self, number: WatchNumber, from: Option<Revision>, credit: u64) {
-        self.step(|desk, _| desk.watch(Watcher, number, GROUP, from, Watch::All, credit));
+        self.step(|dispatcher, _| dispatcher.watch(Watcher, number, GROUP, from, Watch::All, credit));
     }
 
     /// Acquires a lock at the leader for another client; returns the revision after it.
@@ -183,12 +183,12 @@ fn a_watch_that_nobody_confirms_is_refused_like_a_linearizable_read() {
     served.cluster.isolate(served.at);
     served.watch(1, None, CREDIT);
     served.run_ms(4_900);
-    assert_eq!((served.said.len(), served.desk.watch_count()), (0, 1));
+    assert_eq!((served.said.len(), served.dispatcher.watch_count()), (0, 1));
     served.run_ms(200);
     let said = std::mem::take(&mut served.said);
     let timed_out = ReadError::TimedOut { group: GROUP };
     assert!(matches!(&said[..], [Answer::NotRead { what: None, error }] if *error == timed_out), "{said:?}");
-    assert_eq!(served.desk.watch_count(), 0);
+    assert_eq!(served.dispatcher.watch_count(), 0);
     served.cluster.heal();
     served.run_ms(2_000);
     assert_eq!(served.batches(), []);
@@ -210,14 +210,14 @@ fn a_watch_that_ends_before_it_begins_is_told_nothing() {
     served.hold_back();
     served.watch(1, None, CREDIT);
     served.watch(2, None, CREDIT);
-    served.step(|desk, _| desk.unwatch(1));
+    served.step(|dispatcher, _| dispatcher.unwatch(1));
     // Another watch begins under its number, which the read of the first does not confirm.
     served.cluster.heal();
     served.watch(2, None, CREDIT);
     served.until("the watch has begun", |served| !served.said.is_empty());
     served.run_ms(500);
     assert!(matches!(served.said[..], [Answer::Events { watch: 2, .. }]), "{:?}", served.said);
-    assert_eq!(served.desk.watch_count(), 1);
+    assert_eq!(served.dispatcher.watch_count(), 1);
 }
 
 #[test]
@@ -226,7 +226,7 @@ fn credit_that_comes_before_a_watch_begins_lets_nothing_out_early() {
     served.hold_back();
     let acknowledged = served.lock("a");
     served.watch(1, None, 0);
-    served.step(|desk, _| desk.give_credit(1, 1));
+    served.step(|dispatcher, _| dispatcher.give_credit(1, 1));
     served.run_ms(20);
     assert_eq!(served.batches(), []);
     served.cluster.heal();
@@ -246,8 +246,8 @@ fn p16_watches_of_one_turn_cost_one_round() {
     served.run_ms(300);
     let rounds = |from: u64, to: u64, served: &mut Served| {
         let before = served.cluster.frames;
-        served.step(|desk, _| {
-            (from..to).for_each(|number| desk.watch(Watcher, number, GROUP, None, Watch::All, CREDIT));
+        served.step(|dispatcher, _| {
+            (from..to).for_each(|number| dispatcher.watch(Watcher, number, GROUP, None, Watch::All, CREDIT));
         });
         served.run_ms(100);
         served.cluster.frames - before
@@ -270,5 +270,5 @@ fn a_witness_refuses_a_watch_at_once() {
         matches!(answer, Answer::NotRead { what: None, error: ReadError::NoState { .. } })
     };
     assert!(served.said.len() == 2 && served.said.iter().all(refused), "{:?}", served.said);
-    assert_eq!((served.desk.watch_count(), served.desk.wants_turn()), (0, false));
+    assert_eq!((served.dispatcher.watch_count(), served.dispatcher.wants_turn()), (0, false));
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use tollgate_replica::{
-    Acquaintances, DataDir, DataDirError, Engine, EngineConfig, Identity, Meeting, Members, PeerDisks,
-    Storage, Whereabouts,
+    DataDir, DataDirError, Engine, EngineConfig, Identity, Meeting, Members, NodeAddresses, PeerDisks,
+    SeedMembers, Storage,
 };
 use tollgate_types::{ClusterId, DiskId, HostPort};
 
@@ -222,23 +222,23 @@ fn a_node_that_joined_remembers_whom_it_was_told_of_and_notices_damage() {
     let (first, joined) = (temp.path().join("first"), temp.path().join("joined"));
     let founding = DataDir::create(&first, ClusterId::new(7), node(1), DiskId::new(1)).unwrap();
     let dir = founding.finish(BTreeSet::new()).unwrap();
-    assert_eq!(Acquaintances::read(&dir).unwrap(), None);
+    assert_eq!(SeedMembers::read(&dir).unwrap(), None);
     assert!(!DataDir::is_founded(&joined).unwrap());
     let founding = DataDir::create(&joined, ClusterId::new(7), node(2), DiskId::new(2)).unwrap();
     assert!(!DataDir::is_founded(&joined).unwrap(), "not before it is finished");
     let peer = HostPort::new("10.0.0.1:7401").unwrap();
-    let found = Whereabouts { peer, ..Whereabouts::UNKNOWN };
-    let told = Acquaintances(Members::first([node(1)], []).found_at([(node(1), found)]));
+    let found = NodeAddresses { peer, ..NodeAddresses::UNKNOWN };
+    let told = SeedMembers(Members::first([node(1)], []).found_at([(node(1), found)]));
     told.write(&founding).unwrap();
     let dir = founding.finish(BTreeSet::new()).unwrap();
     assert!(DataDir::is_founded(&joined).unwrap());
-    assert_eq!(Acquaintances::read(&dir).unwrap(), Some(told));
+    assert_eq!(SeedMembers::read(&dir).unwrap(), Some(told));
     let path = joined.join("members");
     let good = fs::read(&path).unwrap();
     for at in 0..good.len() {
         let mut bad = good.clone();
         bad[at] ^= 1;
         fs::write(&path, bad).unwrap();
-        assert!(Acquaintances::read(&dir).is_err(), "byte {at}");
+        assert!(SeedMembers::read(&dir).is_err(), "byte {at}");
     }
 }

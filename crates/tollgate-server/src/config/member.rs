@@ -12,7 +12,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::ops::Range;
 use std::str::FromStr;
-use tollgate_replica::Whereabouts;
+use tollgate_replica::NodeAddresses;
 use tollgate_types::{HostPort, NodeId, Zone};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -203,8 +203,8 @@ fn read_member(
 
 impl Member {
     /// Converts the addresses and the zone to the form that members of a group have.
-    pub(crate) fn whereabouts(&self) -> Whereabouts {
-        Whereabouts {
+    pub(crate) fn node_addresses(&self) -> NodeAddresses {
+        NodeAddresses {
             peer: self.peer.host_port(),
             client: self.client.host_port(),
             zone: Zone::new(&self.zone).expect("its kind was checked"),

@@ -1,7 +1,7 @@
 //! `ElectionService`: an election is a lock that its leader holds.
 
-use crate::grpc::{Following, Watchers, relayed, rpc, watch::too_much_unread};
-use crate::session::{Charge, FrameSender, FrameStream, OpenAccount, Unread, frames_queue};
+use crate::grpc::{Following, Watchers, relayed, rpc, watch::backlog_too_large};
+use crate::session::{Charge, FrameSender, FrameStream, OpenAccount, SendBacklog, frames_queue};
 use prost::Message;
 use std::sync::{Arc, Mutex};
 use tokio::sync::Notify;
@@ -20,7 +20,7 @@ pub(crate) struct Election {
     pub(crate) router: Router,
     pub(crate) following: Following,
     pub(crate) watchers: Watchers,
-    pub(crate) unread: Arc<Unread>,
+    pub(crate) unread: Arc<SendBacklog>,
 }
 
 #[tonic::async_trait]
@@ -54,7 +54,7 @@ impl ElectionService for Election {
                 ended = watched.follow(&outgoing, &opened) => ended,
                 // The client would be left in silence.
                 error = behind.until_behind(group) => Err(error),
-                () = opened.until_cut() => Err(too_much_unread(opened.bytes_max())),
+                () = opened.until_cut() => Err(backlog_too_large(opened.bytes_max())),
             };
             if let Err(error) = ended {
                 outgoing.cut(error.into());

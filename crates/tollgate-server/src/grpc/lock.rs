@@ -2,7 +2,7 @@
 
 use crate::grpc::{Following, Watchers, address_of, relayed, rpc, undelivered, watch};
 use crate::lists::{self, Asker};
-use crate::session::{FrameStream, Unread, draining};
+use crate::session::{FrameStream, SendBacklog, draining};
 use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
@@ -26,7 +26,7 @@ pub(crate) struct Locks {
     pub(crate) router: Router,
     pub(crate) following: Following,
     pub(crate) watchers: Watchers,
-    pub(crate) unread: Arc<Unread>,
+    pub(crate) unread: Arc<SendBacklog>,
     /// Maximum length of a client's message, in bytes.
     pub(crate) bytes_max: usize,
 }

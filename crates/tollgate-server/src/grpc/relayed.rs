@@ -6,7 +6,7 @@
 //! it was, here or elsewhere: see `tollgate_gateway::Relay` for the reason. Not here: the choice of the node
 //! (`tollgate_gateway`).
 
-use crate::grpc::{undelivered, watch::too_much_unread};
+use crate::grpc::{undelivered, watch::backlog_too_large};
 use crate::session::{FrameSender, FrameStream, OpenAccount, frames_queue};
 use prost::Message;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
@@ -21,7 +21,7 @@ use tonic::{Status, Streaming};
 pub(super) type Kept = (OwnedSemaphorePermit, OpenAccount);
 
 /// End of the client's side of a stream: the client has nothing more to ask, or sent something that can't be passed on.
-type Asked = Result<(), Status>;
+type RequestInfo = Result<(), Status>;
 
 /// Relays a watch stream, both ways. `bytes_max`: maximum length of a client's message.
 pub(super) async fn watch(
@@ -44,7 +44,7 @@ pub(super) async fn watch(
 /// no notice if the node takes no more requests.
 fn forwarded(
     incoming: Streaming<WatchRequest>,
-) -> (impl Stream<Item = WatchRequest> + Send + 'static, oneshot::Receiver<Asked>) {
+) -> (impl Stream<Item = WatchRequest> + Send + 'static, oneshot::Receiver<RequestInfo>) {
     let (ended, asked) = oneshot::channel();
     let mut ended = Some(ended);
     let requests = incoming.map(Some).chain(tokio_stream::once(None)).map_while(move |next| {
@@ -83,14 +83,14 @@ fn pass_on<T: Message + 'static>(
     (place, opened): Kept,
     serving: Serving,
     changes: Streaming<T>,
-    asks: Option<(oneshot::Receiver<Asked>, usize)>,
+    asks: Option<(oneshot::Receiver<RequestInfo>, usize)>,
 ) -> FrameStream<T> {
     let (outgoing, answers) = frames_queue();
     tokio::spawn(async move {
         let ended = tokio::select! {
             ended = copy(&relay, serving, changes, asks, (&outgoing, &opened)) => ended,
             error = relay.lost_touch(serving) => Err(error),
-            () = opened.until_cut() => Err(too_much_unread(opened.bytes_max())),
+            () = opened.until_cut() => Err(backlog_too_large(opened.bytes_max())),
         };
         if let Err(error) = ended {
             outgoing.cut(error.into());
@@ -105,7 +105,7 @@ async fn copy<T: Message>(
     relay: &Relay,
     serving: Serving,
     mut changes: Streaming<T>,
-    asks: Option<(oneshot::Receiver<Asked>, usize)>,
+    asks: Option<(oneshot::Receiver<RequestInfo>, usize)>,
     (outgoing, opened): (&FrameSender<T>, &OpenAccount),
 ) -> Result<(), Error> {
     let (mut asks, bytes_max) = asks.unzip();
@@ -140,7 +140,7 @@ async fn copy<T: Message>(
 }
 
 /// Waits for the end of the client's requests, which is reported once.
-async fn until_asked(asks: &mut Option<oneshot::Receiver<Asked>>) -> Asked {
+async fn until_asked(asks: &mut Option<oneshot::Receiver<RequestInfo>>) -> RequestInfo {
     if let Some(asked) = asks
         && let Ok(asked) = asked.await
     {

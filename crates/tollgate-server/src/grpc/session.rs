@@ -2,7 +2,7 @@
 
 use crate::grpc::address_of;
 use crate::metrics::Metrics;
-use crate::session::{self, FrameStream, Unread};
+use crate::session::{self, FrameStream, SendBacklog};
 use std::sync::Arc;
 use tollgate_gateway::Purpose;
 use tollgate_gateway::Router;
@@ -14,9 +14,9 @@ pub(crate) struct Sessions {
     pub(crate) router: Router,
     pub(crate) metrics: Arc<Metrics>,
     /// Account of unread results, for clients.
-    pub(crate) unread: Arc<Unread>,
+    pub(crate) unread: Arc<SendBacklog>,
     /// Account of unread results, for callers that claim to be other nodes. Anybody can claim that.
-    pub(crate) forwarded_unread: Arc<Unread>,
+    pub(crate) forwarded_backlog: Arc<SendBacklog>,
     /// Maximum length of a client's operation, in bytes.
     pub(crate) bytes_max: usize,
 }
@@ -36,7 +36,7 @@ impl SessionService for Sessions {
         let purpose = Purpose::of(&request).filter(|_| self.router.node().is_some());
         let from = address_of(&request);
         let (outgoing, frames) = session::frames_queue();
-        let unread = if purpose.is_none() { &self.unread } else { &self.forwarded_unread };
+        let unread = if purpose.is_none() { &self.unread } else { &self.forwarded_backlog };
         let out = (outgoing, unread.open());
         let (router, open, bytes_max) = (self.router.clone(), self.metrics.session(), self.bytes_max);
         tokio::spawn(async move {

@@ -1,12 +1,12 @@
 //! Watch streams: any number of watches on one stream, each with its events in order.
 //!
 //! Invariant: the memory for a client that does not read is bounded: a watch has credit for a number of events, and
-//! gets more when they were sent; all streams of the node together have a limit (`session::Unread`), past which the
-//! stream with the most unread ends. While a watch is open, its stream ends only with an error that gives the reason; a
-//! client that has closed its sending side still receives events. A watch that falls behind until history is gone gets
-//! an error, and is over. No event is delivered twice (P11), whichever of the node's watches brings it. Not here: the
-//! events that a watch sees (`tollgate_replica::Desk`), the wire form of an event (`operation`), the content of one
-//! answer (`pieces`).
+//! gets more when they were sent; all streams of the node together have a limit (`session::SendBacklog`), past which
+//! the stream with the most unread ends. While a watch is open, its stream ends only with an error that gives the
+//! reason; a client that has closed its sending side still receives events. A watch that falls behind until history is
+//! gone gets an error, and is over. No event is delivered twice (P11), whichever of the node's watches brings it. Not
+//! here: the events that a watch sees (`tollgate_replica::Dispatcher`), the wire form of an event (`operation`), the
+//! content of one answer (`pieces`).
 
 mod mailbox;
 mod pieces;
@@ -107,7 +107,7 @@ pub(super) fn serve(
             error = router.until_over() => outgoing.cut(error.into()),
             () = opened.until_cut() => {
                 tracing::warn!(bytes = opened.account().bytes(), "a watch whose client does not read was ended");
-                outgoing.cut(too_much_unread(opened.bytes_max()).into());
+                outgoing.cut(backlog_too_large(opened.bytes_max()).into());
             }
         }
     });
@@ -115,7 +115,7 @@ pub(super) fn serve(
 }
 
 /// Returns the error for the stream with the most unread bytes when the limit was exceeded.
-pub(super) fn too_much_unread(bytes_max: usize) -> Error {
+pub(super) fn backlog_too_large(bytes_max: usize) -> Error {
     let says = format!(
         "this client does not read what it is told, and all streams of the node together have more than {bytes_max} \
          bytes unread: begin anew where the last cursor says, and read faster"

@@ -83,7 +83,7 @@ pub(super) static ENDPOINTS: [Endpoint; 14] = [
 type Refusal = (Option<StatusCode>, Error);
 
 /// Content of a request.
-struct Asked {
+struct RequestInfo {
     message: DynamicMessage,
     /// Status for an answer that is not what was asked for.
     missed: StatusCode,
@@ -119,11 +119,11 @@ impl Endpoint {
         }
     }
 
-    async fn read(&self, parts: &Parts, body: Body) -> Result<Asked, Refusal> {
+    async fn read(&self, parts: &Parts, body: Body) -> Result<RequestInfo, Refusal> {
         let (kind, query) = (self.method().input(), parts.uri.query().unwrap_or_default());
         if self.verb == Verb::Get {
             let message = json::read_query(kind, query).map_err(|error| (None, error))?;
-            return Ok(Asked { message, missed: StatusCode::OK });
+            return Ok(RequestInfo { message, missed: StatusCode::OK });
         }
         if is_foreign(&parts.headers) {
             let says = "a web page of another site may not do this: send the request without an Origin";
@@ -131,7 +131,7 @@ impl Endpoint {
         }
         let missed = self.read_missed(query).map_err(|error| (None, error))?;
         let message = json::read_body(kind, &read_bytes(body).await?).map_err(|error| (None, error))?;
-        Ok(Asked { message, missed })
+        Ok(RequestInfo { message, missed })
     }
 
     /// Reads the parameter `missed` from the query of a request whose message is in its body.

@@ -240,7 +240,7 @@ fn must_say_something(field: &FieldDescriptor, schema: &mut Value) {
 }
 
 /// Returns the maximum length of a text in letters. The limit itself is in bytes, and a letter has at least one.
-fn letters_max(field: &FieldDescriptor) -> Option<usize> {
+fn characters_max(field: &FieldDescriptor) -> Option<usize> {
     match field.name() {
         "name" | "names" | "near" | "prefix" => Some(Name::BYTES_MAX),
         "owner" => Some(Owner::BYTES_MAX),
@@ -277,7 +277,7 @@ fn one(field: &FieldDescriptor, way: Way, schemas: &mut Map<String, Value>) -> V
             let (pattern, max) = ("^[0-9]{1,20}$", u64::MAX);
             json!({ "type": ["string", "integer"], "pattern": pattern, "minimum": 0, "maximum": max })
         }
-        (Kind::String, Way::In) => match letters_max(field) {
+        (Kind::String, Way::In) => match characters_max(field) {
             Some(max) => json!({ "type": "string", "maxLength": max }),
             None => json!({ "type": "string" }),
         },

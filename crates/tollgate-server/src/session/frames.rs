@@ -4,7 +4,7 @@
 //! Unlike a channel, this queue can be emptied: a stream that is cut keeps nothing for its client but the reason. Not
 //! here: the content of frames.
 
-use super::unread::Charge;
+use super::send_backlog::Charge;
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -152,13 +152,13 @@ impl<T> Drop for FrameStream<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::unread::Unread;
+    use crate::session::send_backlog::SendBacklog;
     use std::time::Duration;
     use tokio_stream::StreamExt;
 
     #[tokio::test]
     async fn a_full_queue_waits_and_a_cut_one_keeps_only_its_reason() {
-        let opened = Unread::new(1 << 20).open();
+        let opened = SendBacklog::new(1 << 20).open();
         let (sender, mut stream) = frames();
         for _ in 0..FRAMES_MAX {
             sender.send(SessionResponse::default(), opened.account().charge(10)).await.unwrap();

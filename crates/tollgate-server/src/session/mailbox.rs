@@ -1,11 +1,11 @@
 //! Answers that wait for a session's client, and the operations that the client waits for.
 //!
-//! Filled by the driver and by tasks that wait for other nodes, emptied by `telling`. Invariant: the number of
+//! Filled by the driver and by tasks that wait for other nodes, emptied by `response_writer`. Invariant: the number of
 //! operations under way and the amount of unread answers have limits. Not here: converting answers to results
-//! (`telling`).
+//! (`response_writer`).
 
-use super::telling::{RESULT_BYTES_MAX, has_only_looked, too_long};
-use super::unread::Charge;
+use super::response_writer::{RESULT_BYTES_MAX, has_only_looked, too_long};
+use super::send_backlog::Charge;
 use prost::Message;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tollgate_core::{OpResult as StepResult, Reply};
 use tollgate_gateway::operation::{self, Context, Seen};
-use tollgate_gateway::{Asked, Place, Router};
+use tollgate_gateway::{AdmissionPermit, RequestInfo, Router};
 use tollgate_node::planted::{Bug, planted};
 use tollgate_node::{Answer, Sink};
 use tollgate_proto::v1::{self, operation::Op, operation_result::Result as OpResult};
@@ -145,15 +145,15 @@ impl Inner {
             Some(ends) => {
                 if let Some(known) = leases.get_mut(&lease) {
                     *known |= ends;
-                    router.keepers().kept(lease, from);
+                    router.lease_sessions().kept(lease, from);
                 } else if leases.len() < LEASES_MAX {
                     leases.insert(lease, ends);
-                    router.keepers().add(lease, from);
+                    router.lease_sessions().add(lease, from);
                 }
             }
             None => {
                 if leases.remove(&lease).is_some() {
-                    router.keepers().remove(lease);
+                    router.lease_sessions().remove(lease);
                 }
             }
         }
@@ -163,7 +163,7 @@ impl Inner {
 /// Facts about an operation that are recorded before it is examined.
 #[derive(Clone, Copy)]
 pub(super) struct Asking {
-    pub(super) asked: Asked,
+    pub(super) asked: RequestInfo,
     /// True if the operation grants a lease that ends with the session.
     pub(super) ends: bool,
     /// Lease that the operation renews, if it is a keepalive.
@@ -179,7 +179,7 @@ impl Asking {
             _ => None,
         };
         let ends = matches!(op, Op::LeaseGrant(grant) if grant.revoke_on_disconnect);
-        Asking { asked: Asked::from(op), ends, renews, began }
+        Asking { asked: RequestInfo::from(op), ends, renews, began }
     }
 }
 
@@ -188,7 +188,7 @@ pub(super) struct UnderWay {
     pub(super) group: GroupId,
     /// None for an operation that is forwarded: its answer comes back as a result.
     pub(super) context: Option<Context>,
-    pub(super) asked: Asked,
+    pub(super) asked: RequestInfo,
     /// Lease that the operation renews, if it is a keepalive.
     pub(super) renews: Option<LeaseId>,
     /// True if nobody wants the result any more.
@@ -201,13 +201,13 @@ pub(super) struct UnderWay {
     /// dropped.
     pub(super) awaiting: Option<Awaiting>,
     /// Operation to repeat once its lease is known in its group, if that group is not the lease's home.
-    pub(super) strange: Option<Box<Strange>>,
+    pub(super) not_home: Option<Box<NotHome>>,
     /// Place among the operations under way on this node; none for an operation that is forwarded, or waits in a queue.
-    pub(super) place: Option<Place>,
+    pub(super) permit: Option<AdmissionPermit>,
 }
 
 /// An operation whose lease lives in another group.
-pub(super) struct Strange {
+pub(super) struct NotHome {
     pub(super) op: Op,
     pub(super) from: Address,
     /// Number of times that the lease was introduced to the group for this operation.
@@ -344,8 +344,8 @@ impl Mailbox {
         group: GroupId,
         Asking { asked, ends, renews, began }: Asking,
         context: Option<Context>,
-        strange: Option<Box<Strange>>,
-        place: Option<Place>,
+        not_home: Option<Box<NotHome>>,
+        permit: Option<AdmissionPermit>,
     ) -> Result<(), v1::Error> {
         let mut inner = self.lock();
         // Sessions behind a stream of another node have limits of their own; a few must not stop the whole stream.
@@ -372,8 +372,8 @@ impl Mailbox {
                 began,
                 queued,
                 awaiting,
-                strange,
-                place,
+                not_home,
+                permit,
             },
         );
         Ok(())

@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tollgate_proto::v1::admin_service_client::AdminServiceClient;
 use tollgate_proto::v1::{StatusRequest, StatusResponse};
-use tollgate_replica::Moment;
+use tollgate_replica::MonotonicTime;
 use tollgate_server::{Clock, ClockSampling, NodeClock};
 
 /// A clock that runs 2% fast.
@@ -16,9 +16,9 @@ use tollgate_server::{Clock, ClockSampling, NodeClock};
 struct Fast(Instant);
 
 impl Clock for Fast {
-    fn now(&self) -> Moment {
+    fn now(&self) -> MonotonicTime {
         let passed = self.0.elapsed().as_micros();
-        Moment::from_us(u64::try_from(passed + passed / 50).unwrap())
+        MonotonicTime::from_us(u64::try_from(passed + passed / 50).unwrap())
     }
 }
 

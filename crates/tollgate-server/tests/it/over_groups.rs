@@ -6,7 +6,7 @@ use crate::many_groups::{
 use crate::sessions::{Cluster, PATIENCE};
 use std::sync::Arc;
 use std::time::Duration;
-use tollgate_gateway::{Asked, OperationMeter, Scout};
+use tollgate_gateway::{Discovery, OperationMeter, RequestInfo};
 use tollgate_proto::v1::{self, operation::Op, operation_result::Result as OpResult};
 use tollgate_server::Router;
 use tollgate_types::Address;
@@ -15,17 +15,17 @@ use tollgate_types::Address;
 struct Unmeasured;
 
 impl OperationMeter for Unmeasured {
-    fn operation(&self, _: Asked, _: &OpResult, _: Duration) {}
+    fn operation(&self, _: RequestInfo, _: &OpResult, _: Duration) {}
 
-    fn shed(&self, _: Asked) {}
+    fn shed(&self, _: RequestInfo) {}
 }
 
 /// Starts a gateway, which has not seen the cluster yet.
-fn gateway(cluster: &Cluster) -> (Scout, Router) {
+fn gateway(cluster: &Cluster) -> (Discovery, Router) {
     let nodes = cluster.servers.iter().map(|server| server.addresses().client.to_string());
-    let scout = Scout::start(nodes.collect(), None);
-    let router = Router::alone(&scout, Arc::new(Unmeasured));
-    (scout, router)
+    let discovery = Discovery::start(nodes.collect(), None);
+    let router = Router::alone(&discovery, Arc::new(Unmeasured));
+    (discovery, router)
 }
 
 /// A repeated part of a request gets the first answer, whatever has happened since: otherwise an attempt that found all

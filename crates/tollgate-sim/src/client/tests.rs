@@ -19,7 +19,7 @@ use tollgate_types::{GroupId, GroupMap, LeaseId, Limits, LogTime, Owner, Revisio
 const RHO_PPM: u32 = 10_000;
 
 #[derive(Clone)]
-struct Parked {
+struct Pending {
     client: ClientNo,
     call: CallId,
     attempt: u32,
@@ -44,7 +44,7 @@ struct World {
     stores: FencedStores,
     stats: ClientStats,
     rng: Rng,
-    parked: Vec<Parked>,
+    parked: Vec<Pending>,
     /// Messages under way, with their arrival times.
     messages: VecDeque<(At, Message)>,
     lost_percent: u32,
@@ -105,7 +105,7 @@ impl World {
             groups: u32::try_from(self.groups.len()).unwrap(),
             raised: false,
             stats: &mut self.stats,
-            // There is no desk here that would know which callers stand by.
+            // There is no dispatcher here that would know which callers stand by.
             violations: &mut Vec::new(),
         };
         act(client, World::local(no, self.at), self.at, &mut ctx);
@@ -184,7 +184,7 @@ impl World {
             let parked = std::mem::take(&mut self.parked);
             let (over, rest): (Vec<_>, Vec<_>) = parked.into_iter().partition(|parked| parked.key == key);
             self.parked = rest;
-            for Parked { client, call, attempt, lane, .. } in over {
+            for Pending { client, call, attempt, lane, .. } in over {
                 let create_revision = resolution.create_revision;
                 let answer = Answer::Resolved { create_revision, outcome: resolution.outcome };
                 self.respond(client, &Response { call, attempt, group: id, lane, answer });
@@ -224,7 +224,7 @@ impl World {
                 } else if let Reply::Queued { create_revision, position } = reply {
                     let (lease, owner) = who.unwrap();
                     let key = (group, lease, owner, create_revision);
-                    self.parked.push(Parked { client, call, attempt, lane, key });
+                    self.parked.push(Pending { client, call, attempt, lane, key });
                     Answer::Queued { position }
                 } else {
                     Answer::Reply(Box::new(reply))

@@ -210,7 +210,7 @@ impl World {
 
 fn settings(rng: &mut Rng, scenario: &Scenario) -> ClientSettings {
     let ttl_ms = rng.range(scenario.ttl_ms_min, scenario.ttl_ms_max);
-    let vanish_us = super::attendance::unattended_us_max(scenario) + 1_000_000;
+    let vanish_us = super::caller_liveness::unattended_us_max(scenario) + 1_000_000;
     let deadlocks_seen = scenario.groups > 1;
     ClientSettings { vanish_us, deadlocks_seen, ..ClientSettings::new(ttl_ms, scenario.rho_ppm) }
 }

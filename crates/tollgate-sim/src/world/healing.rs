@@ -29,7 +29,7 @@ pub(super) struct Healing {
     /// Last reads under way: by id, the group and the moment at which the read began.
     reads: BTreeMap<ReadId, (GroupId, At)>,
     read_ids: u64,
-    /// Moment since which the groups are read.
+    /// Time since which the groups are read.
     reading_since: Option<At>,
     read: BTreeMap<GroupId, bool>,
 }

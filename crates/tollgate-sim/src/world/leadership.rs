@@ -42,10 +42,10 @@ struct Lead {
 #[derive(Clone)]
 struct HandingOn {
     node: u64,
-    /// Moment by which the leader has given up at the latest, unless its time stands still until then: the leader
-    /// counts its own time.
+    /// Time by which the leader has given up at the latest, unless its time stands still until then: the
+    /// leader counts its own time.
     until: At,
-    /// Moment at which the leader was last looked at; `stood` is true if its time stood still from then on.
+    /// Time at which the leader was last looked at; `stood` is true if its time stood still from then on.
     seen: At,
     stood: bool,
 }

@@ -13,7 +13,7 @@ use crate::types::At;
 use std::collections::BTreeMap;
 use tollgate_core::Command;
 use tollgate_replica::{
-    MemberChange, Members, ProposalId, ProposalOutcome, ProposalReply, ReplicaKind, Whereabouts,
+    MemberChange, Members, NodeAddresses, ProposalId, ProposalOutcome, ProposalReply, ReplicaKind,
 };
 use tollgate_types::{GroupId, NodeId};
 
@@ -81,7 +81,7 @@ impl Operator {
             return Some(Step::Change(MemberChange::AddLearner {
                 node: id(node),
                 witness: wanted.witness,
-                whereabouts: Whereabouts::UNKNOWN,
+                node_addresses: NodeAddresses::UNKNOWN,
             }));
         }
         let surplus = members.all().into_iter().find(|node| !self.wanted.contains_key(&node.number()));

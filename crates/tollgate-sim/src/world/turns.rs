@@ -11,7 +11,7 @@ use crate::node::{Input, Process};
 use crate::types::{At, ClientNo, group_of};
 use tollgate_check::{Event, History, LeaseEnd};
 use tollgate_core::EndReason;
-use tollgate_replica::{AppliedEntry, HostEvent, Moment, Output, acknowledgements};
+use tollgate_replica::{AppliedEntry, HostEvent, MonotonicTime, Output, acknowledgements};
 use tollgate_types::{GroupId, NodeId, WallTime};
 
 /// A state is hashed whenever its applied index crosses a multiple of this.
@@ -304,7 +304,7 @@ impl World {
 }
 
 /// Returns the time of day that a node believes in: a different one on each node, and none at all on some.
-fn wall_time(node: u64, moment: Moment) -> WallTime {
+fn wall_time(node: u64, moment: MonotonicTime) -> WallTime {
     let off_ms = (node % 4) * 86_400_000 * 365;
     if node % 4 == 3 { WallTime::UNKNOWN } else { WallTime::from_unix_ms(off_ms + moment.us() / 700) }
 }

@@ -55,7 +55,7 @@ const INVISIBLE: &[(&str, &str)] = &[
     ("EndedIdRevived", "clients do not grant an id twice"),
     ("NewerStubTakesOver", "as above"),
     ("StubEndIgnoresIncarnation", "as above"),
-    ("StubConfirmedByOldAnswer", "needs a stub that is added again within one exchange of letters"),
+    ("StubConfirmedByOldAnswer", "needs a stub that is added again within one exchange of group messages"),
     ("UnackedEndsLostInSnapshot", "the audit of stubs makes up for it, nearly always in time"),
     (
         "FingerprintForgetsNames",

@@ -9,12 +9,12 @@ pub(super) use changes::Changes;
 
 use super::Admin;
 use crate::config::{Endpoint, NODE_ID_MAX};
-use changes::Asked;
+use changes::RequestInfo;
 use steps::{Earlier, Wish};
 use tollgate_gateway::operation;
 use tollgate_proto::v1;
 use tollgate_proto::{BadField, convert};
-use tollgate_replica::{MemberProgress, Members, ProposeError, Whereabouts};
+use tollgate_replica::{MemberProgress, Members, NodeAddresses, ProposeError};
 use tollgate_types::{GroupId, NodeId, Zone};
 use tonic::Status;
 
@@ -35,7 +35,7 @@ impl Admin {
                 name: format!("node {node}"),
                 zone: self.zone_of(node, &members),
                 client_address: self.router.client_address(node).unwrap_or_default(),
-                peer_address: peer.unwrap_or_else(|| members.whereabouts_of(node).peer.to_string()),
+                peer_address: peer.unwrap_or_else(|| members.addresses_of(node).peer.to_string()),
                 kind: kind_of(&members, node).into(),
                 connected,
                 groups_led: u32::try_from(led).unwrap_or(u32::MAX),
@@ -50,7 +50,7 @@ impl Admin {
 
     /// Returns the zone of a node: the replicated one, or else the one in this node's configuration.
     pub(super) fn zone_of(&self, node: NodeId, members: &Members) -> String {
-        let replicated = &members.whereabouts_of(node).zone;
+        let replicated = &members.addresses_of(node).zone;
         if *replicated != Zone::NONE {
             return replicated.to_string();
         }
@@ -104,14 +104,14 @@ impl Admin {
     }
 
     /// Returns the role in which this node is asked, by the fields that only nodes set.
-    fn asked(&self, named: &[u32], passed_on: bool) -> Result<Asked, Status> {
+    fn asked(&self, named: &[u32], passed_on: bool) -> Result<RequestInfo, Status> {
         if named.is_empty() {
-            return Ok(if passed_on { Asked::First } else { Asked::Anybody });
+            return Ok(if passed_on { RequestInfo::First } else { RequestInfo::Anybody });
         }
         let status = self.node.status().borrow().clone();
         let named: Vec<GroupId> = named.iter().copied().map(GroupId::new).collect();
         match named.iter().find(|group| !status.groups.contains_key(group)) {
-            None => Ok(Asked::Leader(named)),
+            None => Ok(RequestInfo::Leader(named)),
             Some(group) => {
                 let error = ProposeError::NoSuchGroup { group: *group };
                 Err(operation::error_of_propose(&error, true).into())
@@ -121,9 +121,9 @@ impl Admin {
 }
 
 fn read_new_member(request: &v1::AddMemberRequest) -> Result<Wish, BadField> {
-    let whereabouts = read_whereabouts(&request.peer_address, &request.client_address, &request.zone)?;
-    if whereabouts.peer == whereabouts.client {
-        let says = format!("it is {}, and so is peer_address: give each its own port", whereabouts.client);
+    let node_addresses = read_node_addresses(&request.peer_address, &request.client_address, &request.zone)?;
+    if node_addresses.peer == node_addresses.client {
+        let says = format!("it is {}, and so is peer_address: give each its own port", node_addresses.client);
         return Err(BadField::new("client_address", says));
     }
     if request.node_id > NODE_ID_MAX {
@@ -131,14 +131,14 @@ fn read_new_member(request: &v1::AddMemberRequest) -> Result<Wish, BadField> {
     }
     let earlier = |wire: &v1::EarlierMember| {
         let node = convert::read_node_id("before", wire.node_id)?;
-        let whereabouts = read_whereabouts(&wire.peer_address, &wire.client_address, &wire.zone)?;
-        Ok(Earlier { node, witness: wire.witness, whereabouts })
+        let node_addresses = read_node_addresses(&wire.peer_address, &wire.client_address, &wire.zone)?;
+        Ok(Earlier { node, witness: wire.witness, node_addresses })
     };
     let before = request.before.iter().map(earlier).collect::<Result<_, BadField>>()?;
-    Ok(Wish::Add { node: NodeId::new(request.node_id), witness: request.witness, whereabouts, before })
+    Ok(Wish::Add { node: NodeId::new(request.node_id), witness: request.witness, node_addresses, before })
 }
 
-fn read_whereabouts(peer: &str, client: &str, zone: &str) -> Result<Whereabouts, BadField> {
+fn read_node_addresses(peer: &str, client: &str, zone: &str) -> Result<NodeAddresses, BadField> {
     let address = |field: &'static str, text: &str| {
         let text = text.strip_prefix("http://").unwrap_or(text);
         let endpoint = Endpoint::parse(text);
@@ -147,7 +147,7 @@ fn read_whereabouts(peer: &str, client: &str, zone: &str) -> Result<Whereabouts,
             .map_err(|wrong| BadField::new(field, format!("it {}: {}", wrong.what, wrong.advice)))
     };
     let (peer, client) = (address("peer_address", peer)?, address("client_address", client)?);
-    Ok(Whereabouts { peer, client, zone: Zone::new(zone).map_err(BadField::invalid("zone"))? })
+    Ok(NodeAddresses { peer, client, zone: Zone::new(zone).map_err(BadField::invalid("zone"))? })
 }
 
 pub(super) fn progress(progress: &MemberProgress) -> v1::MemberProgress {

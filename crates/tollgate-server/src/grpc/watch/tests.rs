@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::metrics::Metrics;
-use crate::session::Unread;
+use crate::session::SendBacklog;
 use std::time::Duration;
 use tempfile::TempDir;
 use tollgate_core::{Change, LockChange};
@@ -61,7 +61,7 @@ async fn p11_a_probe_that_is_far_behind_tells_nothing_again() {
     let node = start(&dir);
     let router =
         Router::beside(node.handle().clone(), GroupMap::single(), BTreeMap::new(), Arc::new(Metrics::new()));
-    let opened = Unread::new(1 << 20).open();
+    let opened = SendBacklog::new(1 << 20).open();
     let (outgoing, mut answers) = frames_queue();
     let mut stream =
         Stream::new((router, node.handle().clone()), Watchers::new(10), Arc::new(outgoing), opened.account());

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use tollgate_replica::Moment;
+use tollgate_replica::MonotonicTime;
 use tollgate_server::config::{Config, ListenConfig, Sources};
 use tollgate_server::{Addresses, Clock, ClockSampling, Listeners, NodeClock, Server};
 
@@ -15,9 +15,9 @@ use tollgate_server::{Addresses, Clock, ClockSampling, Listeners, NodeClock, Ser
 struct Fast(Instant);
 
 impl Clock for Fast {
-    fn now(&self) -> Moment {
+    fn now(&self) -> MonotonicTime {
         let passed = self.0.elapsed().as_micros();
-        Moment::from_us(u64::try_from(passed + passed / 50).unwrap())
+        MonotonicTime::from_us(u64::try_from(passed + passed / 50).unwrap())
     }
 }
 

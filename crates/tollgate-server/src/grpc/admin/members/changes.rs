@@ -35,7 +35,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// Role in which a node is asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum RequestInfo {
     /// As any node, by an operator.
     Anybody,
     /// As the leader of group 0, by another node.
@@ -92,7 +92,7 @@ impl Changes {
     ///
     /// Once begun, the change goes on even if nobody waits for it any more: a caller that hangs up must not leave the
     /// groups at odds.
-    pub(super) async fn carry_out(&self, asked: Asked, wish: Wish) -> Result<Option<NodeId>, Error> {
+    pub(super) async fn carry_out(&self, asked: RequestInfo, wish: Wish) -> Result<Option<NodeId>, Error> {
         let changes = self.clone();
         let under_way = tokio::spawn(async move { changes.go_through(asked, wish).await });
         match tokio::time::timeout(MEMBER_CHANGE_PATIENCE, under_way).await {
@@ -102,12 +102,12 @@ impl Changes {
         }
     }
 
-    async fn go_through(&self, asked: Asked, wish: Wish) -> Result<Option<NodeId>, Error> {
+    async fn go_through(&self, asked: RequestInfo, wish: Wish) -> Result<Option<NodeId>, Error> {
         let until = Instant::now() + MEMBER_CHANGE_PATIENCE;
         match asked {
-            Asked::Anybody => self.at_leader(Task::Whole, &wish, until).await,
-            Asked::First => self.in_all(wish, until).await,
-            Asked::Leader(groups) => {
+            RequestInfo::Anybody => self.at_leader(Task::Whole, &wish, until).await,
+            RequestInfo::First => self.in_all(wish, until).await,
+            RequestInfo::Leader(groups) => {
                 let mut added = None;
                 for group in groups {
                     added = added.or(self.as_leader(group, &wish).await?);
@@ -236,12 +236,12 @@ impl Changes {
         let dialled = dialled.connect_timeout(CONNECT_PATIENCE).timeout(patience);
         let mut admin = AdminServiceClient::new(dialled.connect().await.map_err(lost)?);
         let asked = match wish {
-            Wish::Add { node, witness, whereabouts, before } => {
+            Wish::Add { node, witness, node_addresses, before } => {
                 let request = v1::AddMemberRequest {
                     node_id: node.map_or(0, NodeId::number),
-                    peer_address: whereabouts.peer.to_string(),
-                    client_address: whereabouts.client.to_string(),
-                    zone: whereabouts.zone.to_string(),
+                    peer_address: node_addresses.peer.to_string(),
+                    client_address: node_addresses.client.to_string(),
+                    zone: node_addresses.zone.to_string(),
                     witness: *witness,
                     group_ids,
                     passed_on,
@@ -319,12 +319,12 @@ impl Changes {
 }
 
 fn earlier_member(earlier: &Earlier) -> v1::EarlierMember {
-    let Earlier { node, witness, whereabouts } = earlier;
+    let Earlier { node, witness, node_addresses } = earlier;
     v1::EarlierMember {
         node_id: node.number(),
-        peer_address: whereabouts.peer.to_string(),
-        client_address: whereabouts.client.to_string(),
-        zone: whereabouts.zone.to_string(),
+        peer_address: node_addresses.peer.to_string(),
+        client_address: node_addresses.client.to_string(),
+        zone: node_addresses.zone.to_string(),
         witness: *witness,
     }
 }

@@ -4,7 +4,7 @@
 //! the group (`tollgate_replica`).
 
 use tollgate_proto::v1::{Error, ErrorReason};
-use tollgate_replica::{MemberChange, MemberRefusal, Members, Whereabouts};
+use tollgate_replica::{MemberChange, MemberRefusal, Members, NodeAddresses};
 use tollgate_types::{GroupId, NodeId};
 
 /// A change of members that an operator wants.
@@ -13,7 +13,7 @@ pub(super) enum Wish {
     /// Add a new node, under this id or the next free one. `before` lists members of group 0 with lower ids: a group
     /// that has not heard of them adds them first, because a group takes ids in order and never an id that it has
     /// passed over.
-    Add { node: Option<NodeId>, witness: bool, whereabouts: Whereabouts, before: Vec<Earlier> },
+    Add { node: Option<NodeId>, witness: bool, node_addresses: NodeAddresses, before: Vec<Earlier> },
     /// Make a node a voter.
     Promote { node: NodeId },
     /// Remove a node.
@@ -27,7 +27,7 @@ pub(super) enum Wish {
 pub(super) struct Earlier {
     pub(super) node: NodeId,
     pub(super) witness: bool,
-    pub(super) whereabouts: Whereabouts,
+    pub(super) node_addresses: NodeAddresses,
 }
 
 /// Next step of a group.
@@ -53,10 +53,10 @@ impl Wish {
         let earlier = earlier.map(|node| Earlier {
             node,
             witness: members.witnesses.contains(&node),
-            whereabouts: members.whereabouts_of(node).clone(),
+            node_addresses: members.addresses_of(node).clone(),
         });
         // The addresses of the cluster's initial members may be unknown, but every group has these members.
-        *before = earlier.filter(|earlier| earlier.whereabouts != Whereabouts::UNKNOWN).collect();
+        *before = earlier.filter(|earlier| earlier.node_addresses != NodeAddresses::UNKNOWN).collect();
     }
 
     /// Returns the groups in the order in which the wish is carried out. A node is added to group 0 first; it is
@@ -92,8 +92,8 @@ impl Wish {
             return Step::Wait;
         }
         match self {
-            Wish::Add { node, witness, whereabouts, before } => {
-                add(members, heard, *node, *witness, whereabouts, before)
+            Wish::Add { node, witness, node_addresses, before } => {
+                add(members, heard, *node, *witness, node_addresses, before)
             }
             Wish::Promote { node } if members.voters.contains(node) => Step::Done(None),
             Wish::Promote { node } => Step::Change(MemberChange::Promote { node: *node }),
@@ -115,12 +115,12 @@ fn add(
     heard: &[NodeId],
     node: Option<NodeId>,
     witness: bool,
-    whereabouts: &Whereabouts,
+    node_addresses: &NodeAddresses,
     before: &[Earlier],
 ) -> Step {
     let is_same = |node: &NodeId| {
-        let found = members.whereabouts_of(*node);
-        let at = (&found.peer, &found.client) == (&whereabouts.peer, &whereabouts.client);
+        let found = members.addresses_of(*node);
+        let at = (&found.peer, &found.client) == (&node_addresses.peer, &node_addresses.client);
         at && members.witnesses.contains(node) == witness
     };
     // A repeated wish may have been carried out already, in this group or in all groups.
@@ -132,10 +132,10 @@ fn add(
         return Step::Done(added);
     }
     let clashes = |other: &&NodeId| {
-        let found = members.whereabouts_of(**other);
+        let found = members.addresses_of(**other);
         let addresses = [&found.peer, &found.client];
         node != Some(**other)
-            && (addresses.contains(&&whereabouts.peer) || addresses.contains(&&whereabouts.client))
+            && (addresses.contains(&&node_addresses.peer) || addresses.contains(&&node_addresses.client))
     };
     if let Some(other) = heard.iter().find(clashes) {
         let says = format!(
@@ -146,10 +146,10 @@ fn add(
     }
     let Some(node) = node.or_else(|| NodeId::new(members.next_node)) else { return Step::Wait };
     let unheard = |earlier: &&Earlier| earlier.node < node && earlier.node.number() >= members.next_node;
-    if let Some(Earlier { node, witness, whereabouts }) = before.iter().find(unheard).cloned() {
-        return Step::Change(MemberChange::AddLearner { node, witness, whereabouts });
+    if let Some(Earlier { node, witness, node_addresses }) = before.iter().find(unheard).cloned() {
+        return Step::Change(MemberChange::AddLearner { node, witness, node_addresses });
     }
-    Step::Change(MemberChange::AddLearner { node, witness, whereabouts: whereabouts.clone() })
+    Step::Change(MemberChange::AddLearner { node, witness, node_addresses: node_addresses.clone() })
 }
 
 /// Replaces a voter in one change if both parts are still to be done; if one part was done by other means before, only
@@ -181,9 +181,9 @@ mod tests {
         NodeId::new(number).unwrap()
     }
 
-    fn at(host: &str) -> Whereabouts {
+    fn at(host: &str) -> NodeAddresses {
         let address = |port: u16| HostPort::new(format!("{host}:{port}")).unwrap();
-        Whereabouts { peer: address(7401), client: address(7400), ..Whereabouts::UNKNOWN }
+        NodeAddresses { peer: address(7401), client: address(7400), ..NodeAddresses::UNKNOWN }
     }
 
     /// Nodes 1, 2 and 3 vote, node 5 is a learner, node 4 was removed.
@@ -196,7 +196,7 @@ mod tests {
 
     fn add(node: Option<u64>, host: &str) -> Wish {
         let node = node.and_then(NodeId::new);
-        Wish::Add { node, witness: false, whereabouts: at(host), before: Vec::new() }
+        Wish::Add { node, witness: false, node_addresses: at(host), before: Vec::new() }
     }
 
     #[test]
@@ -228,15 +228,15 @@ mod tests {
         // A group that has heard of no node since node 5.
         let mut other = members();
         for (number, host, is_witness) in [(6, "g", true), (7, "f", false)] {
-            let Step::Change(MemberChange::AddLearner { node: added, witness, whereabouts }) =
+            let Step::Change(MemberChange::AddLearner { node: added, witness, node_addresses }) =
                 wish.step(OTHER, &other, &[])
             else {
                 panic!("it is added")
             };
-            assert_eq!((added, witness, whereabouts), (node(number), is_witness, at(host)));
+            assert_eq!((added, witness, node_addresses), (node(number), is_witness, at(host)));
             other.learners.insert(added);
             other.next_node = number + 1;
-            other.whereabouts.insert(added, at(host));
+            other.node_addresses.insert(added, at(host));
         }
         assert_eq!(wish.step(OTHER, &other, &[]), Step::Done(Some(node(7))));
         // A node that group 0 no longer has is not added anew.
