@@ -1,12 +1,12 @@
-//! One broken rule at one place.
+//! Findings: one broken rule at one place each.
 
 use std::fmt;
 
-/// Sorts by place. The advice says what to do, not only what is wrong.
+/// A broken rule. Findings sort by place. The advice says what to do, not only what is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Finding {
     pub(crate) path: String,
-    /// From 1; a finding about a whole file is on line 1.
+    /// Line number from 1; a finding about a whole file is on line 1.
     pub(crate) line: usize,
     pub(crate) rule: &'static str,
     pub(crate) advice: String,
@@ -18,7 +18,7 @@ impl Finding {
     }
 }
 
-/// In the form that editors jump to.
+/// Formats the finding so that editors can jump to its place.
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}: {}: {}", self.path, self.line, self.rule, self.advice)

@@ -1,25 +1,25 @@
-//! Does an operation take as many instructions as it did?
+//! `cargo xtask hot-path`: checks that an operation takes as many instructions as when they were last recorded.
 //!
 //! Times differ from machine to machine and from minute to minute; instructions of the same code, counted by valgrind,
 //! do not. The benchmark `hot_path` of `tollgate-gateway` is run with few and with many operations, and the difference
-//! is what the operations took. Invariant: more than written down is a finding, and so is clearly less, or what was won
-//! could be lost again unseen. Not here: what is measured (`tollgate-gateway/benches/hot_path`).
+//! is the cost of the operations. Invariant: a higher count than recorded is a finding, and so is a clearly lower one,
+//! or an improvement could be lost again unseen. Not here: the benchmark itself (`tollgate-gateway/benches/hot_path`).
 
 use std::fmt::Write;
 use std::process::Command;
 
-/// What was counted when it was last written down: a line for each case, its clients and its instructions.
+/// File of recorded counts: a line for each case, with its clients and its instructions.
 const WRITTEN: &str = "crates/tollgate-gateway/benches/hot_path/instructions.txt";
 
-/// How many clients ask at once: one, as many as a busy program has, and so many that what is done once for all of them
-/// hardly counts.
+/// Numbers of clients that ask at once: one, as many as a busy program has, and so many that work which is shared by
+/// all of them hardly counts.
 const CASES: [usize; 3] = [1, 64, 1_024];
 
-/// Operations of the two runs whose difference is taken, by rounds of all clients.
+/// Operations of the two runs whose difference is taken, spread over rounds of all clients.
 const FEW: usize = 2_048;
 const MANY: usize = 3 * 2_048;
 
-/// The linker, or a library that was rebuilt, may make this difference, in percent.
+/// Difference in percent that the linker or a rebuilt library may make.
 const TOLERATED_PERCENT: u64 = 3;
 
 const HEADER: &str = "\
@@ -27,10 +27,10 @@ const HEADER: &str = "\
 # `cargo xtask hot-path --write` writes them down. Say in the commit what made the difference.
 ";
 
-/// Instructions an operation, of each case.
+/// Instructions per operation for each number of clients.
 type Counts = Vec<(usize, u64)>;
 
-/// Counts, compares with what is written down, and says what differs.
+/// Counts the instructions, and returns the differences from the recorded counts.
 pub(crate) fn compare(say: fn(&str)) -> Vec<String> {
     let (counted, written) = match (count_all(say), read()) {
         (Ok(counted), Ok(written)) => (counted, written),
@@ -39,7 +39,7 @@ pub(crate) fn compare(say: fn(&str)) -> Vec<String> {
     differences(&counted, &written)
 }
 
-/// Counts, and writes it down.
+/// Counts the instructions, and records them.
 pub(crate) fn write(say: fn(&str)) -> Vec<String> {
     let mut text = HEADER.to_owned();
     let counted = match count_all(say) {
@@ -110,11 +110,11 @@ fn count_all(say: fn(&str)) -> Result<Counts, String> {
     Ok(counts)
 }
 
-/// The instructions of a whole run.
+/// Returns the instructions of a whole run.
 fn count(operations: usize, clients: usize) -> Result<u64, String> {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(crate::tree::workspace_root());
-    // The profile with the shortest build; the counts are compared with themselves alone.
+    // The profile with the shortest build: counts are only compared with counts from the same profile.
     cargo.args([
         "bench",
         "--quiet",
@@ -136,7 +136,7 @@ fn count(operations: usize, clients: usize) -> Result<u64, String> {
     })
 }
 
-/// The target for which this was built, as variables of cargo name it.
+/// Returns the target that this binary was built for, as cargo's environment variables spell it.
 fn target() -> String {
     let triple = format!(
         "{}-unknown-linux-{}",
@@ -146,7 +146,7 @@ fn target() -> String {
     triple.to_uppercase().replace('-', "_")
 }
 
-/// From what valgrind says at the end: `==123== I refs: 1,234,567`.
+/// Reads the count from valgrind's last lines: `==123== I refs: 1,234,567`.
 fn instructions(said: &str) -> Option<u64> {
     let (_, count) = said.lines().find(|line| line.contains("refs:"))?.rsplit_once(':')?;
     count.trim().replace(',', "").parse().ok()

@@ -1,14 +1,15 @@
-//! Which crate may use which: the shape of the house.
+//! Layers of the workspace: the crates that each crate may use.
 //!
-//! Read from the manifests, so a forbidden arrow is found where it is drawn. An arrow counts whatever it is for: a
-//! test that needs a higher layer belongs in the higher layer. Not here: what the code inside a crate names (`tidy`).
+//! The dependencies are read from the manifests, so a forbidden one is reported where it is declared. A dependency
+//! counts whatever its purpose: a test that needs a higher layer belongs in the higher layer. Not here: names used in
+//! the code of a crate (`tidy`).
 
 use crate::finding::Finding;
 use crate::manifest::{Dependency, Manifest, Purpose};
 use crate::tree::{File, Tree};
 use std::collections::BTreeSet;
 
-/// A crate of the workspace, and the ones whose layer it stands on. What those may use it may use too.
+/// The crates of the workspace, each with the crates of the layer below. It may also use everything that those may use.
 ///
 /// A new crate gets a line here before it gets code.
 const ARROWS: [(&str, &[&str]); 15] = [
@@ -29,17 +30,18 @@ const ARROWS: [(&str, &[&str]); 15] = [
     ("xtask", &[]),
 ];
 
-/// Judges histories: every crate's tests may have theirs judged.
+/// Crate that judges histories: every crate's tests may use it.
 const JUDGE: &str = "tollgate-check";
 
-/// The only crates from outside that these may use, tests apart: each could bring in a clock, randomness or hash
-/// order.
+/// The only external crates that these crates may use, except in tests: any other could bring in a clock, randomness or
+/// hash order.
 const ALLOWED_OUTSIDE: [(&str, &[&str]); 2] = [
     ("tollgate-types", &["smallvec", "thiserror", "xxhash-rust"]),
     ("tollgate-core", &["crc32fast", "hashbrown", "smallvec", "thiserror", "xxhash-rust"]),
 ];
 
-/// Synchronous, their tests too: time and IO are handed in by the caller, so that a simulator can drive them.
+/// Crates that are synchronous, in their tests too: the caller passes time and IO in, so that a simulator can drive
+/// them.
 const WITHOUT_TOKIO: [&str; 6] = [
     "tollgate-types",
     "tollgate-core",
@@ -78,7 +80,7 @@ fn check_crate(folder: &str, file: &File, findings: &mut Vec<Finding>) {
     }
 }
 
-/// The first rule that a dependency breaks.
+/// Returns the first rule that a dependency breaks.
 fn objection(user: &str, dependency: &Dependency) -> Option<(&'static str, String)> {
     let name = dependency.name;
     if !dependency.is_from_workspace() {
@@ -107,7 +109,7 @@ fn objection(user: &str, dependency: &Dependency) -> Option<(&'static str, Strin
     None
 }
 
-/// A name in the table of dependencies must be the crate's own, or the rules above would look at an alias.
+/// Checks that a name in the table of dependencies is the crate's own, or the other rules would look at an alias.
 fn check_root(file: &File, findings: &mut Vec<Finding>) {
     for entry in Manifest::parse(&file.text).section("workspace.dependencies") {
         if entry.value.contains("package") {
@@ -125,7 +127,7 @@ fn is_tokio(name: &str) -> bool {
     name == "tokio" || name.starts_with("tokio-")
 }
 
-/// All crates below `user`: what `ARROWS` leads to in any number of steps.
+/// Returns all crates below `user`, which `ARROWS` leads to in any number of steps.
 fn may_use(user: &str) -> BTreeSet<&'static str> {
     let mut below = BTreeSet::new();
     let mut next = arrows_from(user).to_vec();
@@ -150,7 +152,7 @@ mod tests {
         format!("[package]\nname = \"{name}\"\n{rest}")
     }
 
-    /// The findings for one crate with these tables, as `line rule`.
+    /// Returns the findings for one crate with these tables, as `line rule`.
     fn found(name: &str, rest: &str) -> Vec<String> {
         let tree = Tree::of(&[(&format!("crates/{name}/Cargo.toml"), &manifest(name, rest))]);
         check(&tree).into_iter().map(|finding| format!("{} {}", finding.line, finding.rule)).collect()

@@ -1,8 +1,8 @@
-//! Chores of the house: rules about the source tree that the compiler doesn't know.
+//! Chores of the workspace: checks of the source tree that the compiler doesn't do.
 //!
-//! Plain text in, findings out, standard library only: it must build in a second, before anything else. Each check is
-//! a function from files to findings, so its tests need no disk. Not here: what `rustfmt`, `clippy` and `rustdoc`
-//! see.
+//! Plain text in, findings out, standard library only: it must build in a second, before anything else. Each check is a
+//! function from files to findings, so its tests need no disk. Not here: the checks of `rustfmt`, `clippy` and
+//! `rustdoc`.
 
 mod finding;
 mod hot_path;

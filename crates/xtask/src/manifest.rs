@@ -1,17 +1,16 @@
-//! Reads the part of TOML that this workspace's manifests are written in.
+//! Parser for the part of TOML that this workspace's manifests use.
 //!
 //! Sections are `[name]` headers; entries are `key = value` with a bare or dotted key, and a value that may run over
-//! several lines inside brackets. A dependency is `name.workspace = true` or `name = { workspace = true, ... }`. What
-//! else TOML allows (`[dependencies.name]`, quoted keys) comes out as an entry that no rule accepts, never as
-//! nothing.
+//! several lines inside brackets. A dependency is `name.workspace = true` or `name = { workspace = true, ... }`. Other
+//! TOML syntax (`[dependencies.name]`, quoted keys) is parsed as an entry that no rule accepts, and never skipped.
 
-/// A manifest as its entries, in order.
+/// A manifest as a list of its entries, in order.
 #[derive(Debug)]
 pub(crate) struct Manifest {
     entries: Vec<Entry>,
 }
 
-/// `key = value` under `[section]`. The value is the text after the sign, on one line, without comments.
+/// An entry `key = value` under `[section]`. The value is the text after the sign, on one line, without comments.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) section: String,
@@ -20,7 +19,7 @@ pub(crate) struct Entry {
     pub(crate) line: usize,
 }
 
-/// What a dependency is for.
+/// Purpose of a dependency.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Use,
@@ -28,7 +27,7 @@ pub(crate) enum Purpose {
     Test,
 }
 
-/// A dependency of a crate, under whichever target.
+/// A dependency of a crate, for any target.
 #[derive(Debug)]
 pub(crate) struct Dependency<'a> {
     pub(crate) name: &'a str,
@@ -40,7 +39,7 @@ impl Manifest {
     pub(crate) fn parse(text: &str) -> Manifest {
         let mut entries: Vec<Entry> = Vec::new();
         let mut section = String::new();
-        // Whether the last entry's value has open brackets.
+        // True while the last entry's value has open brackets.
         let mut open = false;
         for (line, raw) in crate::tree::numbered(text) {
             let content = without_comment(raw).trim();
@@ -62,7 +61,7 @@ impl Manifest {
         Manifest { entries }
     }
 
-    /// The value of a key, as written.
+    /// Returns the value of a key, as written.
     pub(crate) fn value(&self, section: &str, key: &str) -> Option<&str> {
         let found = self.entries.iter().find(|entry| entry.section == section && entry.key == key);
         found.map(|entry| entry.value.as_str())
@@ -78,7 +77,7 @@ impl Manifest {
 }
 
 impl Dependency<'_> {
-    /// Whether version and source come from the root manifest.
+    /// True if version and source come from the root manifest.
     pub(crate) fn is_from_workspace(&self) -> bool {
         let Entry { key, value, .. } = self.entry;
         key.ends_with(".workspace") && value == "true"
@@ -86,8 +85,8 @@ impl Dependency<'_> {
     }
 }
 
-/// `[dependencies]`, `[target.'cfg(unix)'.dependencies]`, and `[dependencies.name]`, which is told apart by its
-/// entry.
+/// Reads a dependency from `[dependencies]`, `[target.'cfg(unix)'.dependencies]` or `[dependencies.name]`. The entry of
+/// the last form differs.
 fn dependency(entry: &Entry) -> Option<Dependency<'_>> {
     let (table, rest) = match entry.section.rsplit_once('.') {
         Some((before, last)) if purpose(last).is_none() => {
@@ -124,7 +123,7 @@ fn without_comment(line: &str) -> &str {
     line
 }
 
-/// How many brackets of either kind are open at the end.
+/// Returns the number of brackets of either kind that are open at the end.
 fn depth(value: &str) -> i32 {
     let mut in_string = false;
     let mut depth = 0;

@@ -1,18 +1,20 @@
-//! Does a test of real nodes and processes still catch each planted bug of node, server and binary?
+//! `cargo xtask mutants`: checks that a test of real nodes and processes still catches each planted bug of node, server
+//! and binary.
 //!
-//! For every bug in `tollgate-node`'s table one test is named here that must pass without it and fail with it. A bug
-//! without a test is a finding, and so is a test without its bug. Not here: the bugs (`tollgate-node/src/planted.rs`).
+//! For every bug in `tollgate-node`'s table, one test is named here that must pass without the bug and fail with it. A
+//! bug without a test is a finding, and so is a test without its bug. Not here: the bugs
+//! (`tollgate-node/src/planted.rs`).
 
 use std::process::Command;
 use std::time::Instant;
 
-/// Where the bugs are.
+/// File with the table of bugs.
 const TABLE: &str = "crates/tollgate-node/src/planted.rs";
 
-/// Which bug a process has.
+/// Environment variable that turns a bug on in a process.
 const VARIABLE: &str = "TOLLGATE_BUG";
 
-/// A bug, and who catches it: package, kind of test, name.
+/// A bug and the test that catches it: package, kind of test, name.
 type Catcher = (&'static str, &'static str, &'static str, &'static str);
 
 const UNIT: &str = "--lib";
@@ -83,7 +85,7 @@ const CATCHERS: [Catcher; 27] = [
         PROCESS,
         "crashes::kill_9_of_leader_and_follower_in_turn_breaks_no_promise",
     ),
-    // Chaos too must be able to fail.
+    // The chaos test must be able to fail, too.
     ("KeepaliveAtOnce", "tollgate", PROCESS, "chaos::twenty_seconds_of_faults_break_no_promise"),
     (
         "SeqNotForwarded",
@@ -154,7 +156,7 @@ const CATCHERS: [Catcher; 27] = [
     ),
 ];
 
-/// Runs every test with and without its bug. What is wrong, if anything.
+/// Runs every test with and without its bug. Returns the problems found.
 pub(crate) fn run(say: fn(&str)) -> Vec<String> {
     let mut problems = unmatched(&bugs());
     let mut passed = Vec::new();
@@ -179,7 +181,7 @@ pub(crate) fn run(say: fn(&str)) -> Vec<String> {
 enum Verdict {
     Passed,
     Failed,
-    /// Neither: it does not compile, or there is no such test.
+    /// The test did not run: it does not compile, or there is no such test.
     NotRun,
 }
 
@@ -198,7 +200,7 @@ fn verdict(package: &str, kind: &str, test: &str, bug: Option<&str>) -> Verdict 
     }
 }
 
-/// The names in the table of bugs.
+/// Returns the names in the table of bugs.
 fn bugs() -> Vec<String> {
     let path = crate::tree::workspace_root().join(TABLE);
     let text = std::fs::read_to_string(path).unwrap_or_default();
@@ -210,7 +212,7 @@ fn bugs() -> Vec<String> {
     text.lines().filter_map(name).collect()
 }
 
-/// Bugs that no test is named for, and tests whose bug is gone.
+/// Lists bugs without a test, and tests whose bug is gone.
 fn unmatched(bugs: &[String]) -> Vec<String> {
     let named = |bug: &str| CATCHERS.iter().any(|(of, ..)| *of == bug);
     let without_test = bugs.iter().filter(|bug| !named(bug));

@@ -1,17 +1,17 @@
-//! Rust source with all but the code blanked out, line numbers kept.
+//! Rust source text with everything but the code blanked out, line numbers kept.
 //!
-//! A scanner of comments, strings and braces, not a parser: enough to look for words that code must not use. Blanked
-//! are comments, doc comments (and so doc tests), string and character literals. Inline `#[cfg(test)] mod name { ..
-//! }` can be blanked too; a test module in a file of its own, or an item that is not a module, stays.
+//! A scanner of comments, strings and braces, not a parser: enough to look for words that code must not use. It blanks
+//! comments, doc comments (and so doc tests), string literals and character literals. Inline `#[cfg(test)] mod name {
+//! .. }` can be blanked too; a test module in a file of its own, or an item that is not a module, stays.
 
-/// The code, with every other byte but line breaks a space.
+/// Returns the source with every byte that is no code or line break replaced by a space.
 pub(crate) fn code(source: &str) -> String {
     let mut scanner = Scanner { bytes: source.as_bytes(), at: 0, out: Vec::with_capacity(source.len()) };
     scanner.run();
     String::from_utf8(scanner.out).expect("only whole comments and literals were blanked")
 }
 
-/// `code` without its inline test modules.
+/// Returns `code` without its inline test modules.
 pub(crate) fn without_test_modules(code: &str) -> String {
     const ATTRIBUTE: &str = "#[cfg(test)]";
     let mut out = code.as_bytes().to_vec();
@@ -27,12 +27,12 @@ pub(crate) fn without_test_modules(code: &str) -> String {
     String::from_utf8(out).expect("blanked from one ASCII character to another")
 }
 
-/// Where `word` stands in `code` as a word or path of its own: its line, from 1, once per line.
+/// Returns the lines of `code`, from 1, that contain `word` as a word or path of its own; each line once.
 pub(crate) fn lines_with(code: &str, word: &str) -> Vec<usize> {
     crate::tree::numbered(code).filter(|(_, line)| has_word(line, word)).map(|(number, _)| number).collect()
 }
 
-/// Whether `word` stands in `line` with no letter, digit or underscore on either side.
+/// True if `word` occurs in `line` with no letter, digit or underscore on either side.
 pub(crate) fn has_word(line: &str, word: &str) -> bool {
     line.match_indices(word).any(|(at, _)| {
         let before = line[..at].chars().next_back();
@@ -41,7 +41,7 @@ pub(crate) fn has_word(line: &str, word: &str) -> bool {
     })
 }
 
-/// The names of modules declared in `code`, inline or not, with their lines.
+/// Returns the names of modules declared in `code`, inline or not, with their lines.
 pub(crate) fn modules(code: &str) -> Vec<(usize, &str)> {
     let mut found = Vec::new();
     for (number, line) in crate::tree::numbered(code) {
@@ -55,7 +55,7 @@ pub(crate) fn modules(code: &str) -> Vec<(usize, &str)> {
     found
 }
 
-/// What `use std::{...}` takes from the first level of the braces: (line, name), as in (3, "io").
+/// Returns the first-level names in the braces of `use std::{...}`, as (line, name), such as (3, "io").
 pub(crate) fn grouped_std_imports(code: &str) -> Vec<(usize, &str)> {
     const OPENING: &str = "std::{";
     let mut found = Vec::new();
@@ -93,8 +93,8 @@ fn blank(bytes: &mut [u8]) {
     bytes.iter_mut().filter(|byte| **byte != b'\n').for_each(|byte| *byte = b' ');
 }
 
-/// The end of the `mod name { .. }` that follows `from`, past other attributes and a visibility; none if none
-/// follows.
+/// Returns the end of the `mod name { .. }` that follows `from`, past other attributes and a visibility; `None` if no
+/// module follows.
 fn module_end(code: &str, from: usize) -> Option<usize> {
     let mut rest = code[from..].trim_start();
     while let Some(attribute) = rest.strip_prefix("#[") {
@@ -149,7 +149,7 @@ impl Scanner<'_> {
         self.at = end;
     }
 
-    /// Keeps one byte, or the whole of a word: the `r` of `for` opens no raw string.
+    /// Keeps one byte, or a whole word: the `r` of `for` opens no raw string.
     fn keep(&mut self) {
         let word =
             self.rest().iter().take_while(|byte| byte.is_ascii_alphanumeric() || **byte == b'_').count();
@@ -182,7 +182,7 @@ impl Scanner<'_> {
         Some(at)
     }
 
-    /// A string literal of any kind, prefix included.
+    /// Returns the length of a string literal of any kind, prefix included.
     fn string(&self) -> Option<usize> {
         let rest = self.rest();
         let prefix = [&b"br"[..], b"cr", b"b", b"c", b"r", b""].into_iter().find(|prefix| {
@@ -204,14 +204,14 @@ impl Scanner<'_> {
         Some(at + 1)
     }
 
-    /// A character literal; a lifetime or label is none.
+    /// Returns the length of a character literal. A lifetime or label is none.
     fn character(&self) -> Option<usize> {
         let rest = self.rest();
         if rest.first() != Some(&b'\'') {
             return None;
         }
         if rest.get(1) == Some(&b'\\') {
-            // What follows the backslash may be a quote itself.
+            // The character after the backslash may be a quote itself.
             let close = rest.iter().skip(3).position(|byte| *byte == b'\'')?;
             return Some(close + 4);
         }

@@ -1,7 +1,7 @@
 //! Rules of the source tree: some keep the core pure, the rest keep it pleasant to read.
 //!
-//! The rules about words look at code alone: comments, literals and, where a rule is about what ships, inline
-//! `#[cfg(test)]` modules are taken out first (`rust_text`). Not here: who depends on whom (`layers`).
+//! The rules about words look at code alone: comments, literals and, where a rule is about shipped code, inline
+//! `#[cfg(test)]` modules are blanked first (`rust_text`). Not here: dependencies between crates (`layers`).
 
 use crate::finding::Finding;
 use crate::manifest::{Manifest, Purpose};
@@ -9,10 +9,10 @@ use crate::rust_text;
 use crate::tree::{File, Tree};
 use std::path::Path;
 
-/// Crates whose `src` must be a pure function of its input.
+/// Crates with a `src` that must be a pure function of its input.
 const PURE: [&str; 2] = ["tollgate-types", "tollgate-core"];
 
-/// Words that pure code can't use, and what to do instead.
+/// Words that pure code can't use, with the alternatives.
 const IMPURE: [(&str, &str); 16] = [
     ("std::time", "take the time from the entry: LogTime, DurationMs"),
     ("Instant", "take the time from the entry: LogTime"),
@@ -35,14 +35,62 @@ const IMPURE: [(&str, &str); 16] = [
     ("thread_local", "state lives in State"),
 ];
 
-/// Names that say nothing about what is inside.
+/// Names that say nothing about the content.
 const EMPTY_NAMES: [&str; 8] =
     ["utils", "util", "common", "helpers", "helper", "managers", "manager", "misc"];
+
+/// Words that open a riddle: a doc comment that begins with one names no thing, so nobody finds the thing by its name.
+const QUESTION_WORDS: [&str; 17] = [
+    "how",
+    "however",
+    "what",
+    "whatever",
+    "when",
+    "whenever",
+    "where",
+    "wherever",
+    "whether",
+    "which",
+    "whichever",
+    "who",
+    "whoever",
+    "whom",
+    "whomever",
+    "whose",
+    "why",
+];
+
+/// Metaphors that no reader knew, and the words of the field that took their place.
+const GIVEN_UP: [(&str, &str); 23] = [
+    ("acquaintances", "seed members"),
+    ("attendance", "caller liveness"),
+    ("desk", "dispatcher"),
+    ("detour", "fallback"),
+    ("detours", "fallbacks"),
+    ("errand", "task, or call context"),
+    ("helm", "maintainer"),
+    ("hunt", "detector"),
+    ("introduction", "stub registration"),
+    ("introductions", "stub registrations"),
+    ("keepers", "lease sessions"),
+    ("letter", "group message"),
+    ("letters", "group messages"),
+    ("outlet", "peer writer"),
+    ("parked", "pending"),
+    ("picture", "cluster view"),
+    ("pilot", "connections"),
+    ("scout", "discovery"),
+    ("sentry", "revocation watcher"),
+    ("telling", "response writer"),
+    ("tender", "group connections"),
+    ("traffic", "multiplexer"),
+    ("whereabouts", "node addresses"),
+];
 
 const LINE_CHARS_MAX: usize = 120;
 const FILE_LINES_MAX: usize = 900;
 
-/// The feature that turns planted bugs on: for tests alone.
+/// The feature that turns planted bugs on, for tests alone.
 const PLANTED_BUGS: &str = "planted-bugs";
 
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
@@ -63,10 +111,10 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Rules for every text file.
+/// Checks the rules for every text file.
 fn check_text(file: &File, findings: &mut Vec<Finding>) {
     let mut find = |line, rule, advice: &str| findings.push(Finding::new(&file.path, line, rule, advice));
-    // Spelled apart, or this file would break its own rule.
+    // Spelled in two parts, or this file would break its own rule.
     let unfinished = [concat!("FIX", "ME"), concat!("XX", "X")];
     let mut in_code_block = false;
     for (number, line) in file.lines() {
@@ -77,7 +125,7 @@ fn check_text(file: &File, findings: &mut Vec<Finding>) {
             find(number, "unfinished", "finish it, or open an issue and say here why it is so");
         }
         in_code_block ^= line.trim_start().starts_with("```");
-        // A table's row, a link's address and code can't be broken.
+        // Table rows, link addresses and code can't be broken.
         let breakable = !(in_code_block || line.starts_with('|') || line.contains("://"));
         let measured = file.is_rust() || file.is_markdown() && breakable;
         if measured && line.chars().count() > LINE_CHARS_MAX {
@@ -89,7 +137,7 @@ fn check_text(file: &File, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Rules about names of files and folders inside crates.
+/// Checks the rules about names of files and folders inside crates.
 fn check_path(file: &File, findings: &mut Vec<Finding>) {
     let Some((_, inside)) = file.in_crate().filter(|_| file.is_rust()) else { return };
     let mut find = |rule, advice: &str| findings.push(Finding::new(&file.path, 1, rule, advice));
@@ -102,7 +150,7 @@ fn check_path(file: &File, findings: &mut Vec<Finding>) {
     }
 }
 
-/// `lock_manager` says as little as `manager`.
+/// True for a name without meaning, alone or as the last word: `lock_manager` says as little as `manager`.
 fn says_nothing(name: &str) -> bool {
     EMPTY_NAMES.contains(&name.rsplit('_').next().unwrap_or(name))
 }
@@ -117,6 +165,15 @@ fn check_rust(file: &File, findings: &mut Vec<Finding>) {
     for (number, line) in file.lines() {
         if line.contains('\t') {
             find(number, "tabs", "indent with spaces; write \\t inside literals");
+        }
+    }
+    for (number, word) in riddles(file) {
+        let advice = format!("say what the thing is or does, in nouns, instead of beginning with \"{word}\"");
+        find(number, "doc-opening", &advice);
+    }
+    if in_src {
+        for (number, word, instead) in given_up(&rust_text::without_test_modules(&code)) {
+            find(number, "given-up-word", &format!("call it {instead}, not {word}: docs/glossary.md"));
         }
     }
     for (number, line) in crate::tree::numbered(&code) {
@@ -142,6 +199,57 @@ fn check_rust(file: &File, findings: &mut Vec<Finding>) {
     }
 }
 
+/// Doc comments that begin with a question word: line and word.
+fn riddles(file: &File) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    let mut inside = None;
+    for (number, line) in file.lines() {
+        let line = line.trim_start();
+        let mark = ["///", "//!"].into_iter().find(|mark| line.starts_with(mark));
+        if let Some(mark) = mark.filter(|_| mark != inside) {
+            let text = &line[mark.len()..];
+            let word = text.split(|c: char| !c.is_alphabetic()).find(|word| !word.is_empty()).unwrap_or("");
+            let word = word.to_lowercase();
+            if QUESTION_WORDS.contains(&word.as_str()) {
+                found.push((number, word));
+            }
+        }
+        inside = mark;
+    }
+    found
+}
+
+/// Items whose names contain a word that was given up: line, word, and the word of the field.
+fn given_up(code: &str) -> Vec<(usize, &'static str, &'static str)> {
+    const DECLARATIONS: [&str; 6] = ["struct", "enum", "trait", "type", "mod", "fn"];
+    let mut found = Vec::new();
+    for (number, line) in crate::tree::numbered(code) {
+        let words: Vec<&str> =
+            line.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty()).collect();
+        for pair in words.windows(2).filter(|pair| DECLARATIONS.contains(&pair[0])) {
+            let parts = words_of(pair[1]);
+            let given_up = GIVEN_UP.iter().find(|(word, _)| parts.iter().any(|part| part == word));
+            found.extend(given_up.map(|(word, instead)| (number, *word, *instead)));
+        }
+    }
+    found
+}
+
+/// The words of a name in snake or camel case, in lower case.
+fn words_of(name: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    for c in name.chars() {
+        if c == '_' || c.is_uppercase() {
+            words.push(String::new());
+        }
+        if c != '_' {
+            words.last_mut().expect("never empty").extend(c.to_lowercase());
+        }
+    }
+    words.retain(|word| !word.is_empty());
+    words
+}
+
 fn check_pure(path: &str, code: &str, findings: &mut Vec<Finding>) {
     for (word, instead) in IMPURE {
         let mut lines = rust_text::lines_with(code, word);
@@ -154,7 +262,7 @@ fn check_pure(path: &str, code: &str, findings: &mut Vec<Finding>) {
     }
 }
 
-/// A crate states what it is for and takes the house's lints.
+/// Checks that a crate has a description and uses the workspace's lints.
 fn check_crate(file: &File, findings: &mut Vec<Finding>) {
     let manifest = Manifest::parse(&file.text);
     let mut find = |rule, advice: &str| findings.push(Finding::new(&file.path, 1, rule, advice));
@@ -166,7 +274,7 @@ fn check_crate(file: &File, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Only tests may turn planted bugs on. A feature may pass the switch on if it bears the same name.
+/// Checks that only tests turn planted bugs on. A feature may pass the switch on if it has the same name.
 fn check_planted(file: &File, findings: &mut Vec<Finding>) {
     let manifest = Manifest::parse(&file.text);
     let mut find = |line, advice: &str| findings.push(Finding::new(&file.path, line, PLANTED_BUGS, advice));
@@ -190,13 +298,13 @@ fn check_planted(file: &File, findings: &mut Vec<Finding>) {
 mod tests {
     use super::*;
 
-    /// The findings for one file, as `line rule`.
+    /// Returns the findings for one file, as `line rule`.
     fn found(path: &str, text: &str) -> Vec<String> {
         let findings = check(&Tree::of(&[(path, text)]));
         findings.into_iter().map(|finding| format!("{} {}", finding.line, finding.rule)).collect()
     }
 
-    /// The findings in a file of the core with this code below its header.
+    /// Returns the findings for a file of the core with this code below its header.
     fn found_in_core(code: &str) -> Vec<String> {
         found("crates/tollgate-core/src/lock.rs", &format!("//! A lock.\n{code}\n"))
     }
@@ -233,6 +341,33 @@ mod tests {
         assert_eq!(found_in_core("#[cfg(test)]\nmod tests {\n    use std::collections::HashMap;\n}"), NONE);
         assert_eq!(found_in_core("#[cfg(test)]\nmod tests {\n}\nuse std::fs;"), ["5 pure"]);
         assert_eq!(found_in_core("use crate::time::X;\nlet random = operand;"), NONE);
+    }
+
+    #[test]
+    fn a_doc_comment_that_opens_with_a_question_word_is_found() {
+        let riddle = "/// Whether it was told.\nfn told() {}\n";
+        assert_eq!(found_in_core(riddle), ["2 doc-opening"]);
+        assert_eq!(found("crates/tollgate-node/tests/it/x.rs", riddle), ["1 doc-opening"], "in tests too");
+        assert_eq!(found("crates/tollgate-node/src/x.rs", "//! What a node is.\n"), ["1 doc-opening"]);
+        for fine in
+            ["/// True once it was told.\n/// How often does not matter.", "// What is not a doc comment."]
+        {
+            assert_eq!(found_in_core(&format!("{fine}\nfn told() {{}}")), NONE, "{fine}");
+        }
+    }
+
+    #[test]
+    fn names_of_words_that_were_given_up_are_found() {
+        for code in
+            ["struct FrontDesk;", "fn read_whereabouts() {}", "pub(crate) mod pilot;", "enum Letter {}"]
+        {
+            assert_eq!(found_in_core(code), ["2 given-up-word"], "{code}");
+        }
+        for fine in ["fn lettering() {}", "// A letter.\nstruct Message;", "fn f() { let letter = 1; }"] {
+            assert_eq!(found_in_core(fine), NONE, "{fine}");
+        }
+        let test = "#[cfg(test)]\nmod tests {\n    fn a_letter_is_no_word() {}\n}";
+        assert_eq!(found_in_core(test), NONE);
     }
 
     #[test]

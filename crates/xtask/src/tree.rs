@@ -1,4 +1,4 @@
-//! The files of the workspace, in memory.
+//! The files of the workspace, read into memory.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
@@ -23,18 +23,18 @@ impl File {
         Path::new(&self.path).extension().is_some_and(|found| found == extension)
     }
 
-    /// Lines with their numbers, from 1.
+    /// Returns the lines with their numbers, from 1.
     pub(crate) fn lines(&self) -> impl Iterator<Item = (usize, &str)> {
         numbered(&self.text)
     }
 
-    /// The crate whose folder the file is in, and the file's path inside that folder.
+    /// Returns the folder of the crate that the file is in, and the file's path inside that folder.
     pub(crate) fn in_crate(&self) -> Option<(&str, &str)> {
         self.path.strip_prefix("crates/")?.split_once('/')
     }
 }
 
-/// Lines of `text` with their numbers, from 1.
+/// Returns the lines of `text` with their numbers, from 1.
 pub(crate) fn numbered(text: &str) -> impl Iterator<Item = (usize, &str)> {
     text.split('\n').enumerate().map(|(i, line)| (i + 1, line))
 }
@@ -72,7 +72,7 @@ impl Tree {
         Ok(())
     }
 
-    /// The manifests of the crates: folder name and file.
+    /// Returns the manifests of the crates, as folder name and file.
     pub(crate) fn crate_manifests(&self) -> impl Iterator<Item = (&str, &File)> {
         self.files.iter().filter_map(|file| match file.in_crate() {
             Some((folder, "Cargo.toml")) => Some((folder, file)),
@@ -91,7 +91,8 @@ fn is_ours(folder: &str) -> bool {
     folder != "target" && (!folder.starts_with('.') || [".ci", ".cargo"].contains(&folder))
 }
 
-/// Cargo tells a program that it runs where its crate is; without cargo it is the current folder.
+/// Returns the root of the workspace. Cargo tells a program that it runs where its crate is; without cargo it is the
+/// current folder.
 pub(crate) fn workspace_root() -> PathBuf {
     match env::var_os("CARGO_MANIFEST_DIR") {
         Some(crate_folder) => Path::new(&crate_folder).join("../.."),
