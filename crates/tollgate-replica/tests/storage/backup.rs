@@ -1,5 +1,6 @@
 //! Backups: a saved backup is read back to the byte, or refused; and nodes restored in the same way are one cluster.
 
+use crate::world::{create_data_dir, open_data_dir, open_engine};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +12,7 @@ use tollgate_replica::backup::{
     BACKUP_VERSION, BackupError, BackupHead, BackupReader, BackupWriter, GroupOrigin, TimeSource,
 };
 use tollgate_replica::restore::{Restoration, RestoreError, inspect};
-use tollgate_replica::{DataDir, DataDirError, Engine, EngineConfig, Members, PeerDisks, Storage};
+use tollgate_replica::{DataDirError, EngineConfig, Members, PeerDisks, Storage};
 use tollgate_types::{
     Address, ClientId, ClusterId, DiskId, DurationMs, GroupId, Key, LeaseId, Limits, Lineage, LogTime,
     Metadata, Mode, Name, NodeId, Owner, Revision, Value,
@@ -374,7 +375,7 @@ fn nodes_restored_alike_begin_with_the_same_bytes_and_disks_of_their_own() {
         for group in [0, 3] {
             assert_eq!(first_snapshot(&dir, group), first_snapshot(&saved.data_dir(1), group));
         }
-        let opened = DataDir::open(&dir, Some((ids[0], node(number)))).unwrap();
+        let opened = open_data_dir(&dir, Some((ids[0], node(number)))).unwrap();
         disks.push(opened.identity().disk);
         let awaited = PeerDisks::open(&opened).unwrap().awaited().clone();
         assert!(!awaited.contains(&node(number)) && awaited.len() == 2, "{awaited:?}");
@@ -387,7 +388,7 @@ fn nodes_restored_alike_begin_with_the_same_bytes_and_disks_of_their_own() {
 fn a_restored_group_goes_on_above_the_token_and_grants_after_the_grace() {
     let saved = Saved::new();
     saved.restore(&saved.restoration(1)).unwrap();
-    let loaded = Engine::open(&saved.data_dir(1), EngineConfig::default()).unwrap().load().unwrap();
+    let loaded = open_engine(&saved.data_dir(1), EngineConfig::default()).unwrap().load().unwrap();
     assert_eq!(loaded.len(), 2);
     let mut state = loaded.into_iter().next().unwrap().state.unwrap();
     let opens = state.closed_until().unwrap();
@@ -414,7 +415,7 @@ fn a_restored_cluster_is_of_the_lineage_of_its_backup_and_of_no_other() {
         fs::write(saved.dir.path().join("b"), backup(&[(0, first), (3, second)])).unwrap();
         assert_eq!(inspect(&saved.dir.path().join("b")).unwrap().lineage(), kept);
         saved.restore(&saved.restoration(1)).unwrap();
-        let loaded = Engine::open(&saved.data_dir(1), EngineConfig::default()).unwrap().load().unwrap();
+        let loaded = open_engine(&saved.data_dir(1), EngineConfig::default()).unwrap().load().unwrap();
         assert_eq!(loaded.into_iter().next().unwrap().state.unwrap().lineage(), kept);
     }
 }
@@ -469,7 +470,7 @@ fn a_restore_that_was_interrupted_is_begun_anew() {
     let saved = Saved::new();
     let restoration = saved.restoration(1);
     let cluster = restoration.cluster_id().unwrap();
-    drop(DataDir::create(&saved.data_dir(1), cluster, node(1), DiskId::new(4)).unwrap());
+    drop(create_data_dir(&saved.data_dir(1), cluster, node(1), DiskId::new(4)).unwrap());
     fs::write(saved.data_dir(1).join("half"), b"x").unwrap();
     assert_eq!(saved.restore(&restoration).unwrap(), cluster);
     assert!(!saved.data_dir(1).join("half").exists());
@@ -483,10 +484,10 @@ fn a_restore_that_was_interrupted_is_begun_anew_above_another_token() {
     let second = Restoration { above_token: first.above_token + 1, ..saved.restoration(1) };
     let (interrupted, cluster) = (first.cluster_id().unwrap(), second.cluster_id().unwrap());
     assert_ne!(interrupted, cluster);
-    drop(DataDir::create(&saved.data_dir(1), interrupted, node(1), DiskId::new(4)).unwrap());
+    drop(create_data_dir(&saved.data_dir(1), interrupted, node(1), DiskId::new(4)).unwrap());
     assert_eq!(saved.restore(&second).unwrap(), cluster);
     let expected = Some((cluster, node(1)));
-    assert_eq!(DataDir::open(&saved.data_dir(1), expected).unwrap().identity().cluster, cluster);
+    assert_eq!(open_data_dir(&saved.data_dir(1), expected).unwrap().identity().cluster, cluster);
     // A finished directory has made promises.
     let third = saved.restore(&first);
     assert!(matches!(third, Err(RestoreError::DataDir(DataDirError::NotEmpty { .. }))), "{third:?}");

@@ -1,6 +1,6 @@
 //! Ownership of data directories: which nodes and processes may use one.
 
-use crate::world::{dir, node};
+use crate::world::{create_data_dir, dir, node, open_data_dir, open_engine};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
@@ -14,25 +14,25 @@ const CLUSTER: ClusterId = ClusterId::new(77);
 const DISK: DiskId = DiskId::new(u64::MAX);
 
 fn founded(path: &Path) {
-    DataDir::create(path, CLUSTER, node(3), DISK).unwrap().finish([].into()).unwrap();
+    create_data_dir(path, CLUSTER, node(3), DISK).unwrap().finish([].into()).unwrap();
 }
 
 fn refusal(path: &Path) -> DataDirError {
-    DataDir::open(path, Some((CLUSTER, node(3)))).unwrap_err()
+    open_data_dir(path, Some((CLUSTER, node(3)))).unwrap_err()
 }
 
 #[test]
 fn a_directory_that_was_founded_opens_for_its_node() {
     let parent = dir();
     let path = parent.path().join("new");
-    let founding = DataDir::create(&path, CLUSTER, node(3), DISK).unwrap();
+    let founding = create_data_dir(&path, CLUSTER, node(3), DISK).unwrap();
     drop(Engine::create(founding.path(), EngineConfig::default()).unwrap());
     drop(founding.finish([].into()).unwrap());
     for expected in [None, Some((CLUSTER, node(3)))] {
-        let dir = DataDir::open(&path, expected).unwrap();
+        let dir = open_data_dir(&path, expected).unwrap();
         let Identity { cluster, node: of, disk, .. } = dir.identity();
         assert_eq!((cluster, of, disk), (CLUSTER, node(3), DISK));
-        assert!(Engine::open(dir.path(), EngineConfig::default()).unwrap().load().unwrap().is_empty());
+        assert!(open_engine(dir.path(), EngineConfig::default()).unwrap().load().unwrap().is_empty());
     }
 }
 
@@ -54,7 +54,7 @@ fn a_missing_or_empty_directory_is_refused_and_the_message_says_what_to_do() {
 fn another_nodes_or_clusters_directory_is_refused() {
     let dir = dir();
     founded(dir.path());
-    let open = |cluster, number| DataDir::open(dir.path(), Some((cluster, node(number)))).unwrap_err();
+    let open = |cluster, number| open_data_dir(dir.path(), Some((cluster, node(number)))).unwrap_err();
     assert!(matches!(open(ClusterId::new(78), 3), DataDirError::ForeignCluster { .. }));
     assert!(matches!(open(CLUSTER, 4), DataDirError::ForeignNode { .. }));
 }
@@ -63,31 +63,31 @@ fn another_nodes_or_clusters_directory_is_refused() {
 fn a_directory_that_has_something_is_not_founded() {
     let dir = dir();
     fs::write(dir.path().join("photo.jpg"), b"dear").unwrap();
-    let refusal = DataDir::create(dir.path(), CLUSTER, node(3), DISK).unwrap_err();
+    let refusal = create_data_dir(dir.path(), CLUSTER, node(3), DISK).unwrap_err();
     assert!(refusal.to_string().contains("not empty (it has photo.jpg)"), "{refusal}");
     assert!(matches!(self::refusal(dir.path()), DataDirError::NoIdentity { .. }));
     assert_eq!(fs::read(dir.path().join("photo.jpg")).unwrap(), b"dear");
 
     let dir = self::dir();
     founded(dir.path());
-    let refusal = DataDir::create(dir.path(), CLUSTER, node(3), DISK).unwrap_err();
+    let refusal = create_data_dir(dir.path(), CLUSTER, node(3), DISK).unwrap_err();
     assert!(matches!(refusal, DataDirError::NotEmpty { .. }), "{refusal}");
 }
 
 #[test]
 fn a_founding_that_was_not_finished_is_told_from_one_that_was_and_begins_anew() {
     let dir = dir();
-    let founding = DataDir::create(dir.path(), CLUSTER, node(3), DISK).unwrap();
+    let founding = create_data_dir(dir.path(), CLUSTER, node(3), DISK).unwrap();
     drop(Engine::create(founding.path(), EngineConfig::default()).unwrap());
     drop(founding);
     assert!(matches!(refusal(dir.path()), DataDirError::Unfinished { .. }));
-    let other = DataDir::create(dir.path(), CLUSTER, node(4), DISK).unwrap_err();
+    let other = create_data_dir(dir.path(), CLUSTER, node(4), DISK).unwrap_err();
     assert!(matches!(other, DataDirError::ForeignNode { .. }), "{other}");
 
-    let founding = DataDir::create(dir.path(), CLUSTER, node(3), DISK).unwrap();
+    let founding = create_data_dir(dir.path(), CLUSTER, node(3), DISK).unwrap();
     drop(Engine::create(founding.path(), EngineConfig::default()).unwrap());
     drop(founding.finish([].into()).unwrap());
-    assert!(DataDir::open(dir.path(), None).is_ok());
+    assert!(open_data_dir(dir.path(), None).is_ok());
 }
 
 #[test]
@@ -98,19 +98,19 @@ fn a_crash_before_the_first_identity_leaves_an_empty_directory() {
     assert!(matches!(refusal(dir.path()), DataDirError::Empty { .. }));
     founded(dir.path());
     assert!(!dir.path().join("identity.tmp").exists());
-    assert!(DataDir::open(dir.path(), None).is_ok());
+    assert!(open_data_dir(dir.path(), None).is_ok());
 }
 
 #[test]
 fn a_second_user_is_refused_while_the_first_lives() {
     let dir = dir();
-    let founding = DataDir::create(dir.path(), CLUSTER, node(3), DISK).unwrap();
-    let second = DataDir::create(dir.path(), CLUSTER, node(3), DISK).unwrap_err();
+    let founding = create_data_dir(dir.path(), CLUSTER, node(3), DISK).unwrap();
+    let second = create_data_dir(dir.path(), CLUSTER, node(3), DISK).unwrap_err();
     assert!(matches!(second, DataDirError::InUse { .. }), "{second}");
     let first = founding.finish([].into()).unwrap();
     assert!(matches!(refusal(dir.path()), DataDirError::InUse { .. }));
     drop(first);
-    assert!(DataDir::open(dir.path(), None).is_ok());
+    assert!(open_data_dir(dir.path(), None).is_ok());
 }
 
 /// `flock` is the tool that operators and other processes have.
@@ -120,12 +120,13 @@ fn another_process_is_kept_out_and_keeps_us_out() {
     founded(dir.path());
     let lock = dir.path().join("lock");
     let _alone = crate::full::alone();
-    let Ok(mut other) = std::process::Command::new("flock").arg(&lock).arg("sleep").arg("60").spawn() else {
+    let mut flock = std::process::Command::new("flock");
+    let Ok(mut other) = crate::world::start(flock.arg(&lock).arg("sleep").arg("60")) else {
         println!("skipped: this machine has no flock");
         return;
     };
     let started = std::time::Instant::now();
-    while DataDir::open(dir.path(), None).is_ok() {
+    while open_data_dir(dir.path(), None).is_ok() {
         assert!(started.elapsed().as_secs() < 30, "the other process never locked it");
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
@@ -165,7 +166,7 @@ fn a_newer_directory_is_told_from_a_damaged_one() {
 #[test]
 fn p4_a_peers_first_disk_is_remembered_and_another_is_told_from_it() {
     let dir = dir();
-    drop(DataDir::create(dir.path(), CLUSTER, node(3), DISK).unwrap().finish([].into()).unwrap());
+    drop(create_data_dir(dir.path(), CLUSTER, node(3), DISK).unwrap().finish([].into()).unwrap());
     let disk = DiskId::new;
     for (peer, with, meeting) in [
         (1, 11, Meeting::First),
@@ -176,7 +177,7 @@ fn p4_a_peers_first_disk_is_remembered_and_another_is_told_from_it() {
         (1, 11, Meeting::Again),
     ] {
         // Each step is as after a restart.
-        let opened = DataDir::open(dir.path(), None).unwrap();
+        let opened = open_data_dir(dir.path(), None).unwrap();
         let mut disks = PeerDisks::open(&opened).unwrap();
         assert_eq!(disks.meet(node(peer), disk(with)).unwrap(), meeting, "{peer} {with}");
     }
@@ -185,14 +186,14 @@ fn p4_a_peers_first_disk_is_remembered_and_another_is_told_from_it() {
 #[test]
 fn a_founded_directory_remembers_who_has_not_heard_of_it() {
     let dir = dir();
-    let founding = DataDir::create(dir.path(), CLUSTER, node(3), DISK).unwrap();
+    let founding = create_data_dir(dir.path(), CLUSTER, node(3), DISK).unwrap();
     drop(founding.finish([node(1), node(2)].into()).unwrap());
     for (peer, last) in [(1, false), (1, false), (4, false), (2, true), (2, false)] {
-        let opened = DataDir::open(dir.path(), None).unwrap();
+        let opened = open_data_dir(dir.path(), None).unwrap();
         let mut disks = PeerDisks::open(&opened).unwrap();
         assert_eq!(disks.accepted_by(node(peer)).unwrap(), last, "{peer}");
     }
-    let opened = DataDir::open(dir.path(), None).unwrap();
+    let opened = open_data_dir(dir.path(), None).unwrap();
     assert!(PeerDisks::open(&opened).unwrap().awaited().is_empty());
 }
 
@@ -201,7 +202,7 @@ fn p15_what_is_known_of_peers_is_refused_when_it_is_damaged_or_gone() {
     let dir = dir();
     founded(dir.path());
     let path = dir.path().join("peers");
-    let opened = DataDir::open(dir.path(), None).unwrap();
+    let opened = open_data_dir(dir.path(), None).unwrap();
     PeerDisks::open(&opened).unwrap().meet(node(1), DISK).unwrap();
     let bytes = fs::read(&path).unwrap();
     for byte in 0..bytes.len() {
@@ -220,11 +221,11 @@ fn p15_what_is_known_of_peers_is_refused_when_it_is_damaged_or_gone() {
 fn a_node_that_joined_remembers_whom_it_was_told_of_and_notices_damage() {
     let temp = tempfile::TempDir::new().unwrap();
     let (first, joined) = (temp.path().join("first"), temp.path().join("joined"));
-    let founding = DataDir::create(&first, ClusterId::new(7), node(1), DiskId::new(1)).unwrap();
+    let founding = create_data_dir(&first, ClusterId::new(7), node(1), DiskId::new(1)).unwrap();
     let dir = founding.finish(BTreeSet::new()).unwrap();
     assert_eq!(SeedMembers::read(&dir).unwrap(), None);
     assert!(!DataDir::is_founded(&joined).unwrap());
-    let founding = DataDir::create(&joined, ClusterId::new(7), node(2), DiskId::new(2)).unwrap();
+    let founding = create_data_dir(&joined, ClusterId::new(7), node(2), DiskId::new(2)).unwrap();
     assert!(!DataDir::is_founded(&joined).unwrap(), "not before it is finished");
     let peer = HostPort::new("10.0.0.1:7401").unwrap();
     let found = NodeAddresses { peer, ..NodeAddresses::UNKNOWN };

@@ -1,9 +1,11 @@
 //! A full disk: nothing is lost, and the storage continues once there is room.
 
-use crate::world::{appended, created, entry, found, group, killed, log_files, save, state_of, write};
+use crate::world::{
+    appended, created, entry, found, group, killed, log_files, open_engine, save, start, state_of, write,
+};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tempfile::TempDir;
 use tollgate_replica::{Engine, EngineConfig, Job, Storage, StorageError, Write};
@@ -30,9 +32,9 @@ impl Disk {
         let alone = alone();
         let at = TempDir::new().unwrap();
         let options = format!("size={size}");
-        let mounted =
-            Command::new("mount").args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(at.path()).output();
-        if mounted.is_ok_and(|output| output.status.success()) {
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(at.path()).stderr(Stdio::null());
+        if start(&mut mount).and_then(|mut it| it.wait()).is_ok_and(|status| status.success()) {
             return Some(Disk { at, _alone: alone });
         }
         println!("skipped: only root can mount a small disk");
@@ -60,7 +62,7 @@ impl Disk {
 impl Drop for Disk {
     fn drop(&mut self) {
         // Nothing is open there any more; otherwise the unmount takes effect once the last file is closed.
-        let _ = Command::new("umount").arg("-l").arg(self.path()).output();
+        let _ = start(Command::new("umount").arg("-l").arg(self.path())).and_then(|mut it| it.wait());
     }
 }
 
@@ -106,7 +108,7 @@ fn a_full_disk_refuses_writes_until_there_is_room_and_loses_none() {
     );
     let entries = engine.load().unwrap()[0].entries.clone();
     drop(engine);
-    assert_eq!(Engine::open(disk.path(), config()).unwrap().load().unwrap()[0].entries, entries);
+    assert_eq!(open_engine(disk.path(), config()).unwrap().load().unwrap()[0].entries, entries);
 }
 
 fn killed_without(dir: &Path, ballast: &Path) -> TempDir {

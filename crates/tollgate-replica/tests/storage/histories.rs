@@ -1,7 +1,7 @@
 //! Long random histories over many small files, against a model in memory; the storage is killed again and again.
 
 use crate::world::{
-    created, dir, entries, group, killed, marked, save, small, state_of, summary, vote, write,
+    created, dir, entries, group, killed, marked, open_engine, save, small, state_of, summary, vote, write,
 };
 use std::collections::BTreeMap;
 use tempfile::TempDir;
@@ -126,7 +126,7 @@ impl History {
             self.dir = killed(self.dir.path());
         }
         self.engine = None;
-        self.engine = Some(Engine::open(self.dir.path(), small()).unwrap());
+        self.engine = Some(open_engine(self.dir.path(), small()).unwrap());
     }
 
     fn check(&mut self, context: &str) {

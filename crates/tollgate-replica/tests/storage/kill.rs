@@ -1,8 +1,8 @@
 //! A kill or a power failure at any byte: the next start finds all acknowledged writes, and only whole writes.
 
 use crate::world::{
-    Summary, appended, batch_ends, created, dir, entries, found, killed, last_log, marked, save, small,
-    state_of, summary, vote, write,
+    Summary, appended, batch_ends, created, dir, entries, found, killed, last_log, marked, open_engine, save,
+    small, state_of, summary, vote, write,
 };
 use std::fs;
 use std::path::Path;
@@ -95,7 +95,7 @@ fn a_storage_that_was_cut_goes_on() {
     let log = log_of(&after.0);
     let ends = batch_ends(&log);
     let dir = with_log(before.0.path(), &log[..ends[ends.len() - 1] - 3]);
-    let mut engine = Engine::open(dir.path(), small()).unwrap();
+    let mut engine = open_engine(dir.path(), small()).unwrap();
     engine.write(&[write(9, appended(2, entries(2, 5, 1)))]).unwrap();
     drop(engine);
     let found = found(dir.path()).unwrap();

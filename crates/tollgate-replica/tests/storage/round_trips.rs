@@ -1,8 +1,8 @@
 //! Every kind of write, read back by the next start.
 
 use crate::world::{
-    appended, create, created, dir, entries, entry, group, killed, marked, node, open, save, state_of,
-    summary, vote, write,
+    appended, create, created, dir, entries, entry, group, killed, marked, node, open, open_engine, save,
+    state_of, summary, vote, write,
 };
 use tollgate_replica::{Engine, EngineConfig, GroupWrite, ReplicaKind, Storage, Vote, Write, WriteNumber};
 
@@ -161,7 +161,7 @@ fn a_write_that_would_leave_a_hole_is_never_written() {
 #[test]
 fn a_storage_is_begun_once_and_opened_only_if_it_was() {
     let dir = dir();
-    crate::world::assert_corrupt(Engine::open(dir.path(), EngineConfig::default()), "acked", "nothing there");
+    crate::world::assert_corrupt(open_engine(dir.path(), EngineConfig::default()), "acked", "nothing there");
     drop(create(&dir));
     assert!(Engine::create(dir.path(), EngineConfig::default()).is_err());
 }
@@ -170,6 +170,6 @@ fn a_storage_is_begun_once_and_opened_only_if_it_was() {
 fn two_storages_never_share_a_directory() {
     let dir = dir();
     let _first = create(&dir);
-    let second = Engine::open(dir.path(), EngineConfig::default());
+    let second = open_engine(dir.path(), EngineConfig::default());
     assert!(second.unwrap_err().to_string().contains("another instance is using this directory"));
 }

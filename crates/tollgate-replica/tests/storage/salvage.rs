@@ -1,7 +1,10 @@
 //! Backups from the disks of stopped nodes: acknowledged entries that are on one of them are in the backup, damage is
 //! refused, and no directory is changed.
 
-use crate::world::{self, appended, batch_ends, group, last_log, log_files, node, write};
+use crate::world::{
+    self, appended, batch_ends, create_data_dir, group, last_log, log_files, node, open_data_dir,
+    open_engine, write,
+};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -89,7 +92,7 @@ impl Disks {
 
     fn founded_of(&self, cluster: ClusterId, number: u64, groups: u32) -> Disk {
         let path = self.path(number);
-        let founding = DataDir::create(&path, cluster, node(number), DiskId::new(number * 11)).unwrap();
+        let founding = create_data_dir(&path, cluster, node(number), DiskId::new(number * 11)).unwrap();
         let mut engine = Engine::create(&path, EngineConfig::default()).unwrap();
         for of in 0..groups {
             let state = first_state(of, groups);
@@ -263,7 +266,7 @@ fn a_directory_is_left_as_it_was_with_its_torn_tail_and_its_leftovers() {
     assert_eq!(disks.salvage(&[1]).unwrap().written(), [2, 3, 4, 5]);
     assert_eq!(contents(&path), before);
     // A normal start would have changed the directory.
-    drop(Engine::open(&path, EngineConfig::default()).unwrap());
+    drop(open_engine(&path, EngineConfig::default()).unwrap());
     assert_ne!(contents(&path), before);
 }
 
@@ -287,10 +290,10 @@ fn a_node_and_a_salvage_keep_each_other_out() {
     let copies = world::dir();
     let mut salvage = Salvage::new(copies.path(), EngineConfig::default());
     salvage.add(&path).unwrap();
-    let start = DataDir::open(&path, None);
+    let start = open_data_dir(&path, None);
     assert!(matches!(start, Err(DataDirError::InUse { .. })), "{start:?}");
     drop(salvage);
-    DataDir::open(&path, None).unwrap();
+    open_data_dir(&path, None).unwrap();
 }
 
 fn flip(path: &Path, byte: usize) {
@@ -371,7 +374,7 @@ fn what_is_of_another_cluster_or_no_use_is_refused_with_its_path() {
     fs::create_dir(disks.path(6)).unwrap();
     fs::write(disks.path(6).join("letter"), b"x").unwrap();
     assert!(says(&[6]).contains("it has letter, and no identity"), "{}", says(&[6]));
-    drop(DataDir::create(&disks.path(7), ClusterId::new(7), node(7), DiskId::new(1)).unwrap());
+    drop(create_data_dir(&disks.path(7), ClusterId::new(7), node(7), DiskId::new(1)).unwrap());
     assert!(says(&[7]).contains("never took part"), "{}", says(&[7]));
 }
 
@@ -403,7 +406,7 @@ fn what_a_newer_binary_wrote_is_refused_and_not_called_corrupt() {
 fn a_group_that_is_on_none_of_the_disks_is_missed() {
     let disks = Disks::new();
     let path = disks.path(1);
-    let founding = DataDir::create(&path, ClusterId::new(7), node(1), DiskId::new(1)).unwrap();
+    let founding = create_data_dir(&path, ClusterId::new(7), node(1), DiskId::new(1)).unwrap();
     let mut engine = Engine::create(&path, EngineConfig::default()).unwrap();
     bootstrap_from(&mut engine, node(1), group(0), &members(), &first_state(0, 2)).unwrap();
     // The node was to join this group, and has received nothing yet.
@@ -486,7 +489,7 @@ fn p2_a_restore_goes_on_above_all_that_may_have_been_handed_out_since() {
     assert!(matches!(&refused, Err(RestoreError::SameName { name }) if name == "prod"), "{refused:?}");
     let restoration = Restoration { cluster_name: "prod-2".to_owned(), ..restoration };
     restoration.run(EngineConfig::default(), DiskId::new(4)).unwrap();
-    let loaded = Engine::open(&disks.path(9), EngineConfig::default()).unwrap().load().unwrap();
+    let loaded = open_engine(&disks.path(9), EngineConfig::default()).unwrap().load().unwrap();
     let state = loaded.into_iter().next().unwrap().state.unwrap();
     assert_eq!((state.revision().get(), state.register_count()), (above, 8));
 }
@@ -496,7 +499,7 @@ fn p2_a_restore_goes_on_above_all_that_may_have_been_handed_out_since() {
 fn p4_a_log_that_was_purged_and_compacted_is_read_to_its_end() {
     let disks = Disks::new();
     let path = disks.path(1);
-    let founding = DataDir::create(&path, ClusterId::new(7), node(1), DiskId::new(1)).unwrap();
+    let founding = create_data_dir(&path, ClusterId::new(7), node(1), DiskId::new(1)).unwrap();
     let mut engine = Engine::create(&path, world::small()).unwrap();
     let mut state = first_state(0, 1);
     bootstrap_from(&mut engine, node(1), group(0), &members(), &state).unwrap();

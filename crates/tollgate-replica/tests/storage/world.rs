@@ -1,15 +1,19 @@
 //! Test data, and the directories that it is written to.
 
 use bytes::Bytes;
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::{fs, io, process};
 use tempfile::TempDir;
 use tollgate_core::{Command, Entry, GrantLease, LeaseChoice, Snapshot, State};
 use tollgate_replica::{
-    Done, Engine, EngineConfig, EntryKind, GroupWrite, Job, LoadedGroup, LogEntry, Members, ReplicaKind,
-    SnapshotFile, SnapshotMark, SnapshotMeta, Storage, StorageError, Vote, Write, WriteNumber,
+    DataDir, DataDirError, Done, Engine, EngineConfig, EntryKind, Founding, GroupWrite, Job, LoadedGroup,
+    LogEntry, Members, ReplicaKind, SnapshotFile, SnapshotMark, SnapshotMeta, Storage, StorageError, Vote,
+    Write, WriteNumber,
 };
-use tollgate_types::{Address, ClientId, DurationMs, GroupId, LeaseId, Limits, LogTime, NodeId};
+use tollgate_types::{
+    Address, ClientId, ClusterId, DiskId, DurationMs, GroupId, LeaseId, Limits, LogTime, NodeId,
+};
 
 pub(crate) const LOG_HEADER_BYTES: usize = 69;
 
@@ -91,17 +95,57 @@ pub(crate) fn dir() -> TempDir {
     if memory.is_dir() { TempDir::new_in(memory).unwrap() } else { TempDir::new().unwrap() }
 }
 
+/// Held while a process is being started. Until a new process has called exec, it has copies of all open files, and keeps
+/// their locks after they are closed here.
+static STARTS: Mutex<()> = Mutex::new(());
+
+fn process_starts() -> MutexGuard<'static, ()> {
+    STARTS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Starts a process. All tests of this binary start theirs here.
+pub(crate) fn start(command: &mut process::Command) -> io::Result<process::Child> {
+    let _until_exec = process_starts();
+    command.spawn()
+}
+
+/// Opens an engine; one that was open a moment ago in the same directory has given up its lock.
+pub(crate) fn open_engine(dir: &Path, config: EngineConfig) -> Result<Engine, StorageError> {
+    drop(process_starts());
+    Engine::open(dir, config)
+}
+
+/// Opens a data directory; see [`open_engine`].
+pub(crate) fn open_data_dir(
+    dir: &Path,
+    expected: Option<(ClusterId, NodeId)>,
+) -> Result<DataDir, DataDirError> {
+    drop(process_starts());
+    DataDir::open(dir, expected)
+}
+
+/// Founds a data directory; see [`open_engine`].
+pub(crate) fn create_data_dir(
+    dir: &Path,
+    cluster: ClusterId,
+    node: NodeId,
+    disk: DiskId,
+) -> Result<Founding, DataDirError> {
+    drop(process_starts());
+    DataDir::create(dir, cluster, node, disk)
+}
+
 pub(crate) fn create(dir: &TempDir) -> Engine {
     Engine::create(dir.path(), EngineConfig::default()).unwrap()
 }
 
 pub(crate) fn open(dir: &TempDir) -> Engine {
-    Engine::open(dir.path(), EngineConfig::default()).unwrap()
+    open_engine(dir.path(), EngineConfig::default()).unwrap()
 }
 
 /// Result of a start; a refusal may come from either step.
 pub(crate) fn found(dir: &Path) -> Result<Vec<LoadedGroup>, StorageError> {
-    Engine::open(dir, small())?.load()
+    open_engine(dir, small())?.load()
 }
 
 /// Loaded groups without their states, for comparisons.

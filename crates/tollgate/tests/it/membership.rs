@@ -506,10 +506,10 @@ impl Drop for Killed {
 async fn the_command_that_is_printed_starts_the_node() {
     let cluster = Cluster::start(Making::nodes(1)).await;
     let data_dir = cluster.dir.path().join("a newcomer").display().to_string();
-    // The HTTP port is the client port plus two.
+    // The HTTP port is the client port plus two: no other test gets it, nor does the peer port.
     let client = loop {
-        let client = crate::ports::take();
-        if std::net::TcpListener::bind(("127.0.0.1", client + 2)).is_ok() {
+        let (client, between, http) = (crate::ports::take(), crate::ports::take(), crate::ports::take());
+        if (between, http) == (client + 1, client + 2) {
             break client;
         }
     };
