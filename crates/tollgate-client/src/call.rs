@@ -12,6 +12,7 @@ use crate::multiplexer::{Broken, Urgency};
 use crate::seqs::{Acks, Seqs};
 use std::time::Duration;
 use tokio::time::Instant;
+use tollgate_proto::Retry;
 use tollgate_proto::v1::{self, ErrorReason, operation::Op, operation_result::Result as OpResult};
 use tollgate_types::GroupId;
 
@@ -154,15 +155,11 @@ impl Calling<'_> {
 
     /// Applies the hint in an error: another leader, or a search for one.
     fn follow(&self, error: &v1::Error) {
-        match error.reason() {
-            ErrorReason::NotLeader | ErrorReason::Indeterminate if !error.leader_address.is_empty() => {
+        match error.retry() {
+            Retry::AtLeader | Retry::AsItIs if !error.leader_address.is_empty() => {
                 self.connections.hint(GroupId::new(error.group_id), &error.leader_address);
             }
-            ErrorReason::NotLeader
-            | ErrorReason::NoLeader
-            | ErrorReason::WrongGroup
-            | ErrorReason::ShuttingDown
-            | ErrorReason::Indeterminate => self.connections.look_again(),
+            Retry::AtLeader | Retry::AtItsGroup | Retry::AsItIs => self.connections.look_again(),
             _ => {}
         }
     }
@@ -184,22 +181,16 @@ fn broke() -> Error {
 }
 
 fn verdict(op: &Op, error: &v1::Error) -> Verdict {
-    use ErrorReason as R;
-    match error.reason() {
-        // The operation was in progress when the disks filled up.
-        R::DiskFull if error.may_have_happened => Verdict::Unsure,
-        R::NotLeader
-        | R::NoLeader
-        | R::ShuttingDown
-        | R::WrongGroup
-        | R::StubPending
-        | R::NotHome
-        | R::Overloaded
-        | R::DiskFull => Verdict::Again,
+    match error.retry() {
+        // The operation was in progress when the disks filled up, or waits in a queue.
+        Retry::Later if error.may_have_happened => Verdict::Unsure,
+        Retry::AtLeader | Retry::AtItsGroup | Retry::Later => Verdict::Again,
+        Retry::AsItIs | Retry::IfStillWanted => Verdict::Unsure,
         // More requests of the lease are in progress than their acknowledgements could keep up with.
-        R::LimitExceeded if error.limit == OPS_IN_FLIGHT && has_seq(op) => Verdict::Again,
-        R::Indeterminate | R::TimedOut | R::Cancelled => Verdict::Unsure,
-        _ => Verdict::Final,
+        Retry::No if error.limit == OPS_IN_FLIGHT && has_seq(op) => Verdict::Again,
+        // Another node may have the group. But the answer says nothing of attempts before, and this node was named as
+        // its leader.
+        Retry::No | Retry::AtAnotherNode => Verdict::Final,
     }
 }
 

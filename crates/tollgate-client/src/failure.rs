@@ -1,7 +1,7 @@
 //! Decides whether a stream that broke should be opened again.
 
 use crate::error::{Error, ErrorKind};
-use tollgate_proto::v1::{self, ErrorReason};
+use tollgate_proto::{Retry, v1};
 use tonic::{Code, Status};
 
 /// Classification of the trouble of a stream that can't go on.
@@ -46,25 +46,14 @@ pub(crate) fn classify(status: &Status) -> Failure {
 }
 
 fn passes(wire: &v1::Error) -> bool {
-    use ErrorReason as R;
-    matches!(
-        wire.cause(),
-        R::NotLeader
-            | R::NoLeader
-            | R::ShuttingDown
-            | R::WrongGroup
-            | R::Overloaded
-            | R::Indeterminate
-            | R::TimedOut
-            | R::Cancelled
-            // The node is new, or is being removed: others have the group.
-            | R::NoSuchGroup
-    )
+    // The outcome of an attempt does not matter here: a stream only reads.
+    wire.cause().retry() != Retry::No
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tollgate_proto::v1::ErrorReason;
 
     #[test]
     fn a_broken_connection_passes_and_a_refusal_does_not() {

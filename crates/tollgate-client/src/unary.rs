@@ -10,6 +10,7 @@ use crate::error::{Error, ErrorKind};
 use std::future::Future;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
+use tollgate_proto::Retry;
 use tollgate_proto::v1::ErrorReason;
 use tollgate_types::GroupId;
 use tonic::transport::Channel;
@@ -63,19 +64,16 @@ impl Client {
                 Ok(Err(status)) => Error::of_status(&status),
                 Err(_) => return Err(last.unwrap_or_else(no_answer)),
             };
-            let again = match error.cause() {
-                Some(ErrorReason::NotLeader | ErrorReason::ShuttingDown) => {
+            let again = match error.cause().map(ErrorReason::retry) {
+                Some(Retry::AtLeader) => {
                     elsewhere = self.leader_of(&error, until).await;
                     true
                 }
-                Some(
-                    ErrorReason::NoLeader
-                    | ErrorReason::WrongGroup
-                    | ErrorReason::Overloaded
-                    | ErrorReason::StubPending,
-                ) => true,
-                Some(ErrorReason::Indeterminate | ErrorReason::TimedOut) => repeat == Repeat::Harmless,
-                Some(_) => false,
+                // A full disk does not empty by itself: people read the answer, and make room.
+                Some(Retry::Later) => error.cause() != Some(ErrorReason::DiskFull),
+                Some(Retry::AtItsGroup) => true,
+                Some(Retry::AsItIs | Retry::IfStillWanted) => repeat == Repeat::Harmless,
+                Some(Retry::No | Retry::AtAnotherNode) => false,
                 // The connection broke, or a proxy on the way failed.
                 None => repeat == Repeat::Harmless && error.kind() != ErrorKind::Unsupported,
             };

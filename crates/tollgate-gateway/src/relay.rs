@@ -18,7 +18,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tollgate_node::NodeStatus;
 use tollgate_proto::v1::{self, ErrorReason};
-use tollgate_proto::{MEMBER_CHANGE_PATIENCE, error_of_status};
+use tollgate_proto::{MEMBER_CHANGE_PATIENCE, Retry, error_of_status};
 use tollgate_types::{GroupId, NodeId};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Response, Status};
@@ -142,22 +142,19 @@ impl Relay {
                 Err(_) => broken(node, "it has not answered in time", repeat),
             };
             self.hurry_after(&error);
-            let (reason, leader) = (error.reason(), NodeId::new(error.leader_id));
+            let (retry, named) = (error.retry(), error.reason() == ErrorReason::NotLeader);
+            let leader = NodeId::new(error.leader_id).filter(|_| named);
             let error = with_doubt(error, doubt);
             doubt = error.may_have_happened.then(|| error.clone());
-            match reason {
+            match retry {
                 _ if attempt >= ATTEMPTS_MAX => return Err(error),
-                ErrorReason::NotLeader if leader.is_some() => whom = leader.map_or(whom, Whom::Node),
-                // Nothing happened at that node.
-                ErrorReason::NotLeader | ErrorReason::NoLeader | ErrorReason::ShuttingDown => {}
+                Retry::AtLeader if leader.is_some() => whom = leader.map_or(whom, Whom::Node),
+                Retry::AtLeader if !matches!(whom, Whom::Node(_)) => {}
                 // The node may have become a member, or a witness, a moment ago. If no node has the group, the last one
                 // asked says so.
-                ErrorReason::NoSuchGroup if whom == Whom::Any => {}
-                ErrorReason::Indeterminate if repeat != Repeat::Never => {}
+                Retry::AtAnotherNode if whom == Whom::Any => {}
+                Retry::AsItIs if repeat != Repeat::Never && !matches!(whom, Whom::Node(_)) => {}
                 _ => return Err(error),
-            }
-            if matches!(whom, Whom::Node(_)) && reason != ErrorReason::NotLeader {
-                return Err(error);
             }
         }
     }
@@ -186,8 +183,7 @@ impl Relay {
 
     /// Has the discovery poll at once if its knowledge was no help. A refusal by the right node is no reason to poll.
     fn hurry_after(&self, error: &v1::Error) {
-        use ErrorReason as R;
-        if matches!(error.reason(), R::NotLeader | R::NoLeader | R::ShuttingDown | R::Indeterminate) {
+        if matches!(error.retry(), Retry::AtLeader | Retry::AsItIs) {
             self.shared.hurry.notify_one();
         }
     }

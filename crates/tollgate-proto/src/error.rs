@@ -1,5 +1,7 @@
-//! The one table that assigns a gRPC code to each reason for an error, for callers that know only gRPC.
+//! The one table of reasons for errors: gRPC code, HTTP status, whether the request may have happened, and what may be
+//! done with it.
 //!
+//! Whoever decides about a repeat asks the table: the client, gateways, nodes that pass requests on.
 //! Not here: which rejection has which reason (the server, which sees both), and the conversion to a gRPC status
 //! (`status`).
 
@@ -11,16 +13,66 @@ use tonic::Code;
 /// Upper bound, exclusive, for the number of a reason.
 const NUMBERS_END: i32 = 128;
 
+/// What the caller of a request that failed may do with the same request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Retry {
+    /// Nothing: it would fail alike. What is wrong must be changed first.
+    No,
+    /// Send it to the group's leader, once there is one. Nothing has happened.
+    AtLeader,
+    /// Send it to the group that has its names or its lease, by the present group map. Nothing has happened.
+    AtItsGroup,
+    /// Send it to another node: this one has no replica of the group. Nothing has happened.
+    AtAnotherNode,
+    /// Send it after `retry_after_ms`, here or elsewhere. Nothing has happened, unless the error says that it may have.
+    Later,
+    /// Send it as it is, with its seq: the outcome is unknown. Without a seq a repeat could take effect twice.
+    AsItIs,
+    /// As [`Retry::AsItIs`], if the answer is still wanted: the time for it was over, or its caller had gone.
+    IfStillWanted,
+}
+
+/// Row of the table of reasons.
+struct Row {
+    code: Code,
+    http_status: u16,
+    may_have_happened: bool,
+    retry: Retry,
+}
+
+impl Row {
+    /// A failure that changed nothing.
+    const fn nothing(code: Code, http_status: u16, retry: Retry) -> Row {
+        Row { code, http_status, may_have_happened: false, retry }
+    }
+
+    /// A failure with an unknown outcome. Never `Unavailable`: that invites generic clients to a repeat without a seq,
+    /// which could take effect twice.
+    const fn unknown(code: Code, http_status: u16, retry: Retry) -> Row {
+        Row { code, http_status, may_have_happened: true, retry }
+    }
+}
+
 impl ErrorReason {
-    /// Returns the gRPC code that goes with the reason. A server that answers `Unavailable` has done nothing, so
-    /// generic clients may retry. (A status without our details can have that code too: a connection that broke under a
-    /// request.)
-    pub const fn code(self) -> Code {
+    /// The table.
+    const fn row(self) -> Row {
         use ErrorReason as R;
         match self {
-            R::LeaseNotFound | R::NotHeld | R::NoSuchGroup => Code::NotFound,
-            R::LeaseTaken => Code::AlreadyExists,
-            R::TtlOutOfRange | R::KeyTwice | R::InvalidLimits | R::BadField => Code::InvalidArgument,
+            R::NotLeader | R::NoLeader | R::ShuttingDown => {
+                Row::nothing(Code::Unavailable, 503, Retry::AtLeader)
+            }
+            R::WrongGroup | R::NotHome => Row::nothing(Code::Unavailable, 503, Retry::AtItsGroup),
+            R::StubPending => Row::nothing(Code::Unavailable, 503, Retry::Later),
+            R::Overloaded | R::DiskFull => Row::nothing(Code::ResourceExhausted, 429, Retry::Later),
+            // Not 404: a node without the group has not looked for the lease, and a client would take it for ended.
+            R::NoSuchGroup => Row::nothing(Code::NotFound, 503, Retry::AtAnotherNode),
+            R::LeaseNotFound | R::NotHeld => Row::nothing(Code::NotFound, 404, Retry::No),
+            R::LeaseTaken => Row::nothing(Code::AlreadyExists, 409, Retry::No),
+            R::Deadlock => Row::nothing(Code::Aborted, 409, Retry::No),
+            R::LimitExceeded | R::TooManyGroups => Row::nothing(Code::ResourceExhausted, 429, Retry::No),
+            R::TtlOutOfRange | R::KeyTwice | R::InvalidLimits | R::BadField => {
+                Row::nothing(Code::InvalidArgument, 400, Retry::No)
+            }
             R::StaleToken
             | R::NotWaiting
             | R::OtherKind
@@ -34,33 +86,45 @@ impl ErrorReason {
             | R::OtherIncarnation
             | R::StubNotFound
             | R::VersionUnsupported
-            | R::MemberRefused => Code::FailedPrecondition,
-            R::Deadlock => Code::Aborted,
-            R::LimitExceeded | R::TooManyGroups | R::Overloaded | R::DiskFull => Code::ResourceExhausted,
-            R::StubPending | R::NotHome | R::NotLeader | R::NoLeader | R::WrongGroup | R::ShuttingDown => {
-                Code::Unavailable
-            }
-            // Not `Unavailable`: that invites a repeat without a seq, which could carry out the request twice.
-            R::Unspecified | R::Indeterminate => Code::Unknown,
-            R::NotSupported => Code::Unimplemented,
-            R::TimedOut => Code::DeadlineExceeded,
-            R::Cancelled => Code::Cancelled,
-            R::Compacted => Code::OutOfRange,
-            R::Unauthenticated => Code::Unauthenticated,
-            R::Denied => Code::PermissionDenied,
-            R::Internal => Code::Internal,
+            | R::MemberRefused => Row::nothing(Code::FailedPrecondition, 400, Retry::No),
+            R::Compacted => Row::nothing(Code::OutOfRange, 400, Retry::No),
+            R::Unauthenticated => Row::nothing(Code::Unauthenticated, 401, Retry::No),
+            R::Denied => Row::nothing(Code::PermissionDenied, 403, Retry::No),
+            R::NotSupported => Row::nothing(Code::Unimplemented, 501, Retry::No),
+            R::Indeterminate => Row::unknown(Code::Unknown, 500, Retry::AsItIs),
+            R::TimedOut => Row::unknown(Code::DeadlineExceeded, 504, Retry::IfStillWanted),
+            // Known from nginx: the client closed the request.
+            R::Cancelled => Row::unknown(Code::Cancelled, 499, Retry::IfStillWanted),
+            R::Unspecified => Row::unknown(Code::Unknown, 500, Retry::No),
+            R::Internal => Row::unknown(Code::Internal, 500, Retry::No),
         }
+    }
+
+    /// Returns the gRPC code of the reason. A server that says `Unavailable` has done nothing, so generic clients may
+    /// retry it. (A status without our details can have that code too: a connection that broke under a request.)
+    pub const fn code(self) -> Code {
+        self.row().code
+    }
+
+    /// Returns the HTTP status of the reason: the status of its code at grpc-gateway, but for [`Self::NoSuchGroup`].
+    pub const fn http_status(self) -> u16 {
+        self.row().http_status
+    }
+
+    /// Returns true if a request that failed for this reason may have taken effect, or still may.
+    pub const fn may_have_happened(self) -> bool {
+        self.row().may_have_happened
+    }
+
+    /// Returns what may be done with the same request. Repeats of requests that are refused for a limit on what is in
+    /// progress are the client's decision: it knows whether its acknowledgements make room.
+    pub const fn retry(self) -> Retry {
+        self.row().retry
     }
 
     /// Returns every reason that this version knows, by number.
     pub fn all() -> impl Iterator<Item = ErrorReason> {
         (0..NUMBERS_END).filter_map(|number| ErrorReason::try_from(number).ok())
-    }
-
-    /// True if a request that failed for this reason may have taken effect, or still may.
-    pub const fn may_have_happened(self) -> bool {
-        use ErrorReason as R;
-        matches!(self, R::Unspecified | R::Indeterminate | R::TimedOut | R::Cancelled | R::Internal)
     }
 }
 
@@ -97,6 +161,11 @@ impl Error {
             ErrorReason::RejectedBefore => self.first_reason(),
             reason => reason,
         }
+    }
+
+    /// Returns what may be done with the request, by the error's reason.
+    pub fn retry(&self) -> Retry {
+        self.reason().retry()
     }
 }
 
@@ -142,6 +211,16 @@ mod tests {
             assert!(!reason.may_have_happened(), "{reason:?}");
         }
         assert!(ErrorReason::Indeterminate.may_have_happened());
+    }
+
+    #[test]
+    fn what_may_be_sent_again_freely_has_not_happened() {
+        for reason in ErrorReason::all() {
+            let unknown = matches!(reason.retry(), Retry::AsItIs | Retry::IfStillWanted);
+            let known = !matches!(reason.retry(), Retry::No) && !unknown;
+            assert!(!(known && reason.may_have_happened()), "{reason:?}");
+            assert!(!unknown || reason.may_have_happened(), "{reason:?}");
+        }
     }
 
     #[test]

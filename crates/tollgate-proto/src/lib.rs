@@ -28,6 +28,7 @@ pub mod v1;
 
 pub use bad_field::{BadField, SizeLimit};
 pub use claim_key::claim_key;
+pub use error::Retry;
 pub use operation_frame::OperationFrame;
 pub use status::error_of_status;
 

@@ -3,6 +3,7 @@
 use super::Attempt;
 use crate::link::Purpose;
 use std::time::Duration;
+use tollgate_proto::Retry;
 use tollgate_proto::v1::{self, operation::Op, operation_result::Result as OpResult};
 use tollgate_types::NodeId;
 
@@ -53,11 +54,10 @@ pub(super) fn count_attempt(op: &mut Op) {
 
 /// Decides the next attempt from an error of another node.
 pub(super) fn judge(error: v1::Error) -> Attempt {
-    match error.reason() {
-        v1::ErrorReason::NotLeader | v1::ErrorReason::NoLeader | v1::ErrorReason::ShuttingDown => {
-            Attempt::Elsewhere(NodeId::new(error.leader_id))
-        }
-        v1::ErrorReason::Indeterminate => Attempt::Unsure(error),
+    match error.retry() {
+        Retry::AtLeader => Attempt::Elsewhere(NodeId::new(error.leader_id)),
+        Retry::AsItIs => Attempt::Unsure(error),
+        // The router reads the map anew for `AtItsGroup`; all else is for the caller to decide.
         _ => Attempt::Done(OpResult::Error(error)),
     }
 }

@@ -1,6 +1,7 @@
 //! Tests that `docs/errors.md` has an entry for every reason, with the code and the answer that the code gives, and no
 //! other entry.
 
+use tollgate_proto::Retry;
 use tollgate_proto::v1::ErrorReason;
 
 const PAGE: &str = include_str!("../../../../docs/errors.md");
@@ -33,8 +34,21 @@ fn facts(reason: ErrorReason) -> String {
         ErrorReason::RejectedBefore => "of the first answer".to_owned(),
         other => format!("`{}`", crate::comments::spelled(other.code())),
     };
+    let status = match reason {
+        ErrorReason::RejectedBefore => "of the first answer".to_owned(),
+        other => other.http_status().to_string(),
+    };
     let happened = if reason.may_have_happened() { "yes" } else { "no" };
-    format!("Code {code}. May have happened: {happened}.")
+    let again = match reason.retry() {
+        Retry::No => "no",
+        Retry::AtLeader => "at the leader",
+        Retry::AtItsGroup => "in the group that has it",
+        Retry::AtAnotherNode => "at another node",
+        Retry::Later => "later",
+        Retry::AsItIs => "as it is",
+        Retry::IfStillWanted => "as it is, if still wanted",
+    };
+    format!("Code {code}, HTTP {status}. May have happened: {happened}. Send again: {again}.")
 }
 
 /// Returns every reason in the order of its number, as the page must have them.

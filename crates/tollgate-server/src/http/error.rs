@@ -53,10 +53,11 @@ pub(super) fn bad_field(field: &str, says: &str) -> Error {
 
 /// Returns the response for a request that failed.
 pub(super) fn response(error: &Error) -> Response {
-    let status = match error.reason() {
+    let status = match error.cause() {
         _ if is_too_large(error) => StatusCode::PAYLOAD_TOO_LARGE,
-        ErrorReason::NoSuchGroup => StatusCode::SERVICE_UNAVAILABLE,
-        _ => status_of(Code::from(error.code)),
+        // An error that only HTTP knows, or a reason of a later version.
+        ErrorReason::Unspecified => status_of(Code::from(error.code)),
+        reason => StatusCode::from_u16(reason.http_status()).expect("the table has statuses"),
     };
     response_with(status, error)
 }
@@ -120,6 +121,15 @@ fn status_of(code: Code) -> StatusCode {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_status_of_a_reason_is_that_of_its_code_but_for_a_group_that_is_elsewhere() {
+        for reason in ErrorReason::all() {
+            let of_code = status_of(reason.code()).as_u16();
+            let expected = if reason == ErrorReason::NoSuchGroup { 503 } else { of_code };
+            assert_eq!(reason.http_status(), expected, "{reason:?}");
+        }
+    }
 
     #[test]
     fn an_error_says_its_code_and_reason_by_name_and_no_empty_details() {

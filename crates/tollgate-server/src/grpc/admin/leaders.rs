@@ -8,6 +8,7 @@
 use std::time::{Duration, Instant};
 use tollgate_gateway::{Repeat, Router};
 use tollgate_node::{NodeHandle, NodeStatus};
+use tollgate_proto::Retry;
 use tollgate_proto::v1::admin_service_client::AdminServiceClient;
 use tollgate_proto::v1::{Error, ErrorReason};
 use tollgate_types::{GroupId, NodeId};
@@ -68,9 +69,9 @@ impl Leaders {
                 Err(error) => error,
             };
             unsure |= error.may_have_happened;
-            let again = match error.reason() {
-                ErrorReason::NotLeader | ErrorReason::NoLeader | ErrorReason::ShuttingDown => true,
-                ErrorReason::Indeterminate => repeat != Repeat::Never,
+            let again = match error.retry() {
+                Retry::AtLeader => true,
+                Retry::AsItIs => repeat != Repeat::Never,
                 _ => false,
             };
             if !again || Instant::now() >= until {

@@ -14,7 +14,7 @@ use tollgate_gateway::{Router, operation};
 use tollgate_node::{Answer, Ask, NodeHandle};
 use tollgate_proto::v1::admin_service_client::AdminServiceClient;
 use tollgate_proto::v1::{self, Error, ErrorReason};
-use tollgate_proto::{MEMBER_CHANGE_PATIENCE, error_of_status};
+use tollgate_proto::{MEMBER_CHANGE_PATIENCE, Retry, error_of_status};
 use tollgate_replica::{Host, MemberRefusal, Members, ProposeError};
 use tollgate_types::{GroupId, NodeId};
 use tonic::transport::Endpoint as Dialled;
@@ -187,14 +187,12 @@ impl Changes {
                 Ok(node) => return Ok(node),
                 Err(error) => error,
             };
-            let again = matches!(
-                error.reason(),
-                ErrorReason::NotLeader
-                    | ErrorReason::NoLeader
-                    | ErrorReason::Indeterminate
-                    | ErrorReason::Overloaded
-                    | ErrorReason::ShuttingDown
-            );
+            let again = match error.retry() {
+                Retry::AtLeader | Retry::AsItIs => true,
+                // A full disk is for the operator.
+                Retry::Later => error.reason() == ErrorReason::Overloaded,
+                _ => false,
+            };
             if !again || Instant::now() >= until_here {
                 return Err(error);
             }
