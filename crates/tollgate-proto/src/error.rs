@@ -13,7 +13,7 @@ use tonic::Code;
 /// Upper bound, exclusive, for the number of a reason.
 const NUMBERS_END: i32 = 128;
 
-/// What the caller of a request that failed may do with the same request.
+/// Advice to the caller of a request that failed: whether and how to send the same request again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Retry {
     /// Nothing: it would fail alike. What is wrong must be changed first.

@@ -95,8 +95,8 @@ pub(crate) fn dir() -> TempDir {
     if memory.is_dir() { TempDir::new_in(memory).unwrap() } else { TempDir::new().unwrap() }
 }
 
-/// Held while a process is being started. Until a new process has called exec, it has copies of all open files, and keeps
-/// their locks after they are closed here.
+/// Held while a process is being started. Until a new process has called exec, it has copies of all open files, and
+/// keeps their locks after they are closed here.
 static STARTS: Mutex<()> = Mutex::new(());
 
 fn process_starts() -> MutexGuard<'static, ()> {
