@@ -1,6 +1,6 @@
 //! Linearizable reads: on any node, never stale, batched, retried, and timed out.
 
-use crate::cluster::{Cluster, GROUP, node};
+use crate::cluster::{Cluster, GROUP, node, renew};
 use tollgate_core::Reply;
 use tollgate_replica::{ReadError, ReadId};
 use tollgate_types::Name;
@@ -46,6 +46,37 @@ fn a_read_that_was_lost_is_asked_again() {
     cluster.heal();
     cluster.until("the read is answered", |cluster| cluster.reads.contains_key(&read));
     assert!(cluster.reads[&read].result.is_ok());
+}
+
+/// The messages of a follower wait for its disk, those to the leader about reads as well.
+#[test]
+fn p13_a_read_at_a_follower_whose_disk_is_slower_than_the_retry_is_answered() {
+    let mut cluster = Cluster::new(3, &[], 1);
+    cluster.grant_lease(1, 60_000);
+    let leader = cluster.leader();
+    let follower = if leader == 1 { 2 } else { 1 };
+    let retry_ms = cluster.host(follower).config().read_retry_ms;
+    cluster.nodes.get_mut(&node(follower)).unwrap().disk_held = true;
+    let (mut read, mut under_way) = (None, 0);
+    for ms in 0..12 * retry_ms {
+        // There is always something to write, and a write takes from two to four retries.
+        if ms % 10 == 0 {
+            cluster.propose(leader, renew(1));
+        }
+        if ms % (2 * retry_ms) == 0 {
+            let slow = cluster.nodes.get_mut(&node(follower)).unwrap();
+            let later = slow.writes.split_off(under_way);
+            slow.work();
+            slow.writes = later;
+            under_way = slow.writes.len();
+        }
+        if ms == retry_ms / 2 {
+            read = Some(cluster.read(follower));
+        }
+        cluster.step();
+    }
+    let read = cluster.reads.get(&read.unwrap()).expect("it is answered, long before it would time out");
+    assert!(read.result.is_ok(), "{read:?}");
 }
 
 #[test]
