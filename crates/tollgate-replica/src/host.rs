@@ -415,6 +415,12 @@ impl Host {
         self.replicas.get(&group).map(Replica::members)
     }
 
+    /// Number of entries for which a group's replica keeps room though it has none to write, for tests of bounds.
+    #[doc(hidden)]
+    pub fn entries_room(&self, group: GroupId) -> Option<usize> {
+        self.replicas.get(&group).map(Replica::entries_room)
+    }
+
     /// Replication progress of the other members; none unless this node's replica leads.
     pub fn progress(&self, group: GroupId) -> Option<Vec<MemberProgress>> {
         self.replicas.get(&group)?.progress(&self.turn)

@@ -40,6 +40,9 @@ use std::collections::{BTreeMap, VecDeque};
 use tollgate_core::{Command, State};
 use tollgate_types::{GroupId, LogTime, NodeId};
 
+/// Maximum number of entries for which Raft keeps room between rounds: more than a busy turn appends.
+const ENTRIES_ROOM_MAX: usize = 64;
+
 /// The most messages of one replica that wait for the disk.
 const PARTS_HELD_MAX: usize = 1_024;
 
@@ -625,11 +628,26 @@ impl Replica {
                 self.write.vote = Some(self.vote);
             }
             self.raw.advance_append_async(ready);
+            self.give_back_room();
             self.hold(number, must_sync, held, turn);
             self.apply(&committed, turn);
             self.tell_applied();
             self.observe(turn);
         }
+    }
+
+    /// Frees the memory of a long list of entries. Raft has handed the entries over, but keeps room for as many as
+    /// there ever were at once: after one long message to a follower that had been away, for ever.
+    fn give_back_room(&mut self) {
+        let entries = &mut self.raw.raft.raft_log.unstable.entries;
+        if entries.capacity() > ENTRIES_ROOM_MAX {
+            entries.shrink_to(ENTRIES_ROOM_MAX);
+        }
+    }
+
+    /// Number of entries for which Raft keeps room between rounds.
+    pub(crate) fn entries_room(&self) -> usize {
+        self.raw.raft.raft_log.unstable.entries.capacity()
     }
 
     /// True if a leader's messages must wait because the disk does not know its term yet. A group's only voter leads

@@ -1,6 +1,6 @@
 //! Disks that are full, slow or hang.
 
-use crate::cluster::{Cluster, GROUP, grant_lease, node};
+use crate::cluster::{Cluster, GROUP, grant_lease, node, renew};
 use tollgate_replica::{Host, ProposeError, Role};
 
 #[test]
@@ -166,4 +166,25 @@ fn p16_what_waits_for_a_disk_that_hangs_is_bounded() {
     };
     let (short, long) = (held(5), held(20));
     assert!(long <= short * 2, "{short} bytes after 5 s, {long} after 20 s");
+}
+
+#[test]
+fn p16_room_for_the_entries_of_a_burst_is_given_back() {
+    let mut cluster = Cluster::new(3, &[], 1);
+    let leader = cluster.leader();
+    cluster.grant_lease(1, 600_000);
+    let away = if leader == 3 { 2 } else { 3 };
+    cluster.isolate(away);
+    let before = cluster.status(leader).last_index;
+    for _ in 0..400 {
+        cluster.propose(leader, renew(1));
+        cluster.run_ms(5);
+    }
+    assert!(cluster.status(leader).last_index > before + 300, "most have an entry of their own");
+    cluster.heal();
+    cluster.until("all have all entries", Cluster::agree);
+    for number in [1, 2, 3] {
+        let room = cluster.host(number).entries_room(GROUP).unwrap();
+        assert!(room <= 64, "node {number} keeps room for {room} entries");
+    }
 }
