@@ -87,7 +87,8 @@ fn not_late(evidence: &Evidence<'_>, lease: &Lease, over: Option<usize>, report:
         let carried_us = ended.carried_us + at_home.map_or(0, |home| home.carried_us);
         let at = evidence.timeline.at(ended.place).before_us(carried_us);
         let cut_us = at_home.map_or(0, |told| {
-            let (from, to) = (evidence.timeline.at(told.place), evidence.timeline.at(ended.place));
+            let from = evidence.timeline.at(told.place);
+            let to = evidence.timeline.at(ended.place).before_us(ended.carried_us);
             evidence.allowances.cut_us((home, ended.group), from.us(), to.us())
         });
         let other = ended.stub.then_some((ended.group, cut_us));
@@ -297,6 +298,18 @@ mod tests {
         late(3_000, 500).passes();
         late(3_000, 700).breaks(P6, "had to be gone by");
         late(0, 3_500).breaks(P6, "had to be gone by");
+    }
+
+    #[test]
+    fn p6_a_cut_while_the_network_carried_the_end_of_a_stub_excuses_no_second_time() {
+        let late = |later_ms| {
+            let mut run = Scenario::with_leases(1);
+            run.wait_ms(10_500).lease_ended(1, 2, Expired, false).wait_ms(later_ms);
+            run.cut_from_other_group_ms(350).lease_ended_carried(1, 9, Expired, true, 350);
+            run
+        };
+        late(400).passes();
+        late(600).breaks(P6, "had to be gone by");
     }
 
     #[test]

@@ -77,14 +77,16 @@ impl Allowances {
         gaps.us_between(from, to) + elections * slack_us
     }
 
-    /// Returns for how many microseconds between `from` and `to` the leader of `sender` could not reach the leader of
-    /// `receiver` although both could commit: any other time is already a gap of one of the two groups.
-    pub(crate) fn cut_us(&self, (sender, receiver): (GroupId, GroupId), from: u64, to: u64) -> u64 {
-        let Some(cuts) = self.cuts.get(&(sender.number(), receiver.number())) else { return 0 };
-        let gaps = [sender, receiver].map(|group| self.groups.get(&group.number()));
+    /// Microseconds between `from` and `to` in which the leaders of two groups could not reach each other in one
+    /// direction at least, although both could commit. Other time counts as gaps of the groups. One direction is
+    /// enough: a node that hears nothing from a group does not know its leader, and has nobody to send to.
+    pub(crate) fn cut_us(&self, groups: (GroupId, GroupId), from: u64, to: u64) -> u64 {
+        let (one, other) = (groups.0.number(), groups.1.number());
+        let cuts = [(one, other), (other, one)].map(|pair| self.cuts.get(&pair));
+        let cuts = cuts.into_iter().flatten().flatten().copied();
+        let gaps = [one, other].map(|group| self.groups.get(&group));
         let gaps: Vec<(u64, u64)> = gaps.into_iter().flatten().flat_map(Gaps::all).collect();
-        let cut_or_gap = gaps.iter().chain(cuts).copied().collect();
-        covered_us(cut_or_gap, from, to) - covered_us(gaps, from, to)
+        covered_us(cuts.chain(gaps.iter().copied()).collect(), from, to) - covered_us(gaps, from, to)
     }
 }
 
@@ -169,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_between_leaders_counts_one_way_and_only_while_both_can_commit() {
+    fn a_cut_between_leaders_counts_both_ways_and_only_while_both_can_commit() {
         let (from, to) = (GroupId::new(3), GroupId::new(4));
         let at = At::from_us;
         let events = [
@@ -184,7 +186,8 @@ mod tests {
         assert_eq!(allowances.cut_us((from, to), 0, 100), 10 + 40);
         assert_eq!(allowances.cut_us((from, to), 15, 60), 5 + 10);
         assert_eq!(allowances.cut_us((from, to), 90, 100), 0);
-        assert_eq!(allowances.cut_us((to, from), 0, 100), 0);
+        assert_eq!(allowances.cut_us((to, from), 0, 100), 10 + 40);
+        assert_eq!(allowances.cut_us((to, GroupId::new(5)), 0, 100), 0);
         assert_eq!(allowances.us(to, 0, 100, 0), 20, "it is no gap of one group");
     }
 

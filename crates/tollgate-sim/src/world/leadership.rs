@@ -3,8 +3,8 @@
 //! The world sees all nodes at once. A group counts as led when a lively leader that serves clients has a working disk
 //! and reaches a quorum of voters whose disks work. While faults hit nodes, or leadership is handed on, a group also
 //! counts as leaderless when entries wait and none is committed; in calm times that is no excuse. Two groups that are
-//! led may have leaders that can't reach each other, while the members of one group are being replaced. Not here:
-//! elections (`tollgate-replica`).
+//! led may have leaders that can't reach each other: after a cut, while the members of one group are being replaced, or
+//! until a cut-off leader steps down. Not here: elections (`tollgate-replica`).
 
 use super::World;
 use crate::network::End;
