@@ -155,8 +155,10 @@ impl Calling<'_> {
 
     /// Applies the hint in an error: another leader, or a search for one.
     fn follow(&self, error: &v1::Error) {
+        // A node that stops names any other node, not the group's leader.
+        let named = !error.leader_address.is_empty() && error.reason() != ErrorReason::ShuttingDown;
         match error.retry() {
-            Retry::AtLeader | Retry::AsItIs if !error.leader_address.is_empty() => {
+            Retry::AtLeader | Retry::AsItIs if named => {
                 self.connections.hint(GroupId::new(error.group_id), &error.leader_address);
             }
             Retry::AtLeader | Retry::AtItsGroup | Retry::AsItIs => self.connections.look_again(),

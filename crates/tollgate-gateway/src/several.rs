@@ -14,6 +14,7 @@ use crate::router::{CallContext, Router};
 use prost::Message;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
+use tollgate_proto::Retry;
 use tollgate_proto::v1::{self, operation::Op, operation_result::Result as OpResult};
 use tollgate_proto::{BadField, convert};
 use tollgate_types::{Address, GroupId, GroupMap};
@@ -153,19 +154,10 @@ fn is_unsure(result: &OpResult) -> bool {
 
 /// Returns true if an operation failed without effect for a transient reason: the caller asks again.
 fn is_passing(result: &OpResult) -> bool {
-    use v1::ErrorReason as R;
     let OpResult::Error(error) = result else { return false };
-    match error.reason() {
-        R::Overloaded
-        | R::DiskFull
-        | R::NoLeader
-        | R::NotLeader
-        | R::ShuttingDown
-        | R::StubPending
-        | R::NotHome
-        | R::WrongGroup => true,
-        R::LimitExceeded => error.limit == OPS_IN_FLIGHT,
-        _ => false,
+    match error.reason().retry() {
+        Retry::AtLeader | Retry::AtItsGroup | Retry::Later => true,
+        _ => error.reason() == v1::ErrorReason::LimitExceeded && error.limit == OPS_IN_FLIGHT,
     }
 }
 
@@ -173,11 +165,11 @@ fn is_passing(result: &OpResult) -> bool {
 /// with what was taken.
 fn ask_again(failed: OpResult) -> OpResult {
     match failed {
-        OpResult::Error(error) => OpResult::Error(v1::Error {
-            reason: v1::ErrorReason::Indeterminate.into(),
-            may_have_happened: true,
-            ..error
-        }),
+        OpResult::Error(error) => {
+            let unknown = v1::Error::new(v1::ErrorReason::Indeterminate, "");
+            let (code, reason, may_have_happened) = (unknown.code, unknown.reason, unknown.may_have_happened);
+            OpResult::Error(v1::Error { code, reason, may_have_happened, ..error })
+        }
         done => done,
     }
 }

@@ -16,7 +16,8 @@ const NUMBERS_END: i32 = 128;
 /// Advice to the caller of a request that failed: whether and how to send the same request again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Retry {
-    /// Nothing: it would fail alike. What is wrong must be changed first.
+    /// Don't send it unchanged: what is wrong must be changed first, or must change by itself. Then it is a new
+    /// request, with a new seq.
     No,
     /// Send it to the group's leader, once there is one. Nothing has happened.
     AtLeader,
@@ -28,7 +29,7 @@ pub enum Retry {
     Later,
     /// Send it as it is, with its seq: the outcome is unknown. Without a seq a repeat could take effect twice.
     AsItIs,
-    /// As [`Retry::AsItIs`], if the answer is still wanted: the time for it was over, or its caller had gone.
+    /// Decide anew: the time for the answer was over, or its caller had gone. The outcome is unknown.
     IfStillWanted,
 }
 
@@ -163,9 +164,14 @@ impl Error {
         }
     }
 
-    /// Returns what may be done with the request, by the error's reason.
+    /// Returns what may be done with the request: by the error's reason, and by what the error says of this request.
     pub fn retry(&self) -> Retry {
-        self.reason().retry()
+        match self.reason().retry() {
+            Retry::AtLeader | Retry::AtItsGroup | Retry::AtAnotherNode if self.may_have_happened => {
+                Retry::AsItIs
+            }
+            retry => retry,
+        }
     }
 }
 
@@ -220,6 +226,15 @@ mod tests {
             let known = !matches!(reason.retry(), Retry::No) && !unknown;
             assert!(!(known && reason.may_have_happened()), "{reason:?}");
             assert!(!unknown || reason.may_have_happened(), "{reason:?}");
+        }
+    }
+
+    #[test]
+    fn an_error_that_may_have_happened_is_repeated_as_it_is_wherever_it_may_be_sent() {
+        for reason in [ErrorReason::NoLeader, ErrorReason::WrongGroup, ErrorReason::NoSuchGroup] {
+            let unsure = Error { may_have_happened: true, ..Error::new(reason, "") };
+            assert_eq!(unsure.retry(), Retry::AsItIs, "{reason:?}");
+            assert_ne!(Error::new(reason, "").retry(), Retry::AsItIs, "{reason:?}");
         }
     }
 

@@ -46,7 +46,7 @@ fn facts(reason: ErrorReason) -> String {
         Retry::AtAnotherNode => "at another node",
         Retry::Later => "later",
         Retry::AsItIs => "as it is",
-        Retry::IfStillWanted => "as it is, if still wanted",
+        Retry::IfStillWanted => "if still wanted",
     };
     format!("Code {code}, HTTP {status}. May have happened: {happened}. Send again: {again}.")
 }

@@ -57,7 +57,8 @@ impl Admin {
         let until = Instant::now() + PATIENCE;
         loop {
             let look = move |host: &Host| (host.leader(group), host.hands_on(group));
-            let (leader, hands_on) = self.seen(group, look).await?;
+            let (leader, hands_on) =
+                self.seen(group, look).await.map_err(|error| was_ordered(group, &error))?;
             match leader {
                 Some(leader) if leader != own => return Ok(Some(leader)),
                 // The target stood still, or lacked too many entries.
@@ -100,6 +101,13 @@ impl Admin {
         let seen = self.node.inspect(look).await;
         seen.map_err(|error| operation::error_of_not_answered(error, group))
     }
+}
+
+/// Error after the transfer was ordered: a second order could move the leadership once more.
+fn was_ordered(group: GroupId, error: &Error) -> Error {
+    let says =
+        format!("the transfer was ordered, and then: {}; look who leads before you ask again", error.message);
+    Error { group_id: group.number(), ..Error::new(ErrorReason::Indeterminate, says) }
 }
 
 fn nobody_took_over() -> Error {
