@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::random;
 use crate::routing_table::RoutingTable;
 use crate::session_stream::SessionStream;
-use group_connections::{GroupConnections, Lines};
+use group_connections::{GroupConnections, Streams};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -46,13 +46,13 @@ const LOOK_MAX: Duration = Duration::from_secs(5);
 /// Maximum time for a node to report the leader.
 const LOOK_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Keeps a stream open as long as the connections lives.
+/// Keeps a stream open as long as the connections are used.
 #[derive(Debug)]
 pub(crate) struct Connections {
     endpoints: Arc<Endpoints>,
     current: watch::Receiver<Option<Arc<SessionStream>>>,
-    /// Lines to the leaders of other groups.
-    others: watch::Receiver<Lines>,
+    /// Streams to the leaders of other groups.
+    others: watch::Receiver<Streams>,
     routing_table: watch::Sender<Arc<RoutingTable>>,
     hints: Arc<Hints>,
     /// Number of leases that end when a stream closes that kept them alive: streams stay open while it is above zero.
@@ -79,7 +79,7 @@ impl Connections {
         let endpoints = Arc::new(endpoints);
         let (publish, current) = watch::channel(None);
         let (routing_table, charted) = watch::channel(Arc::new(RoutingTable::blank()));
-        let (streams, others) = watch::channel(Lines::new());
+        let (streams, others) = watch::channel(Streams::new());
         let hints = Arc::new(Hints::default());
         let kept = Arc::new(AtomicUsize::new(0));
         let maintainer = Maintainer {
@@ -175,12 +175,12 @@ impl Connections {
         self.stream_now().is_some_and(|stream| stream.is_to_gateway())
     }
 
-    /// Keeps all streams open until [`Connections::let_lines_go`] was called as often as this.
-    pub(crate) fn keep_lines(&self) {
+    /// Keeps all streams open until [`Connections::let_streams_go`] was called as often as this.
+    pub(crate) fn keep_streams(&self) {
         self.kept.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn let_lines_go(&self) {
+    pub(crate) fn let_streams_go(&self) {
         self.kept.fetch_sub(1, Ordering::Relaxed);
     }
 
@@ -214,13 +214,13 @@ impl Drop for Connections {
     }
 }
 
-/// Task behind a connections.
+/// The task that opens streams and keeps them open.
 struct Maintainer {
     endpoints: Arc<Endpoints>,
     hints: Arc<Hints>,
     publish: watch::Sender<Option<Arc<SessionStream>>>,
     routing_table: watch::Sender<Arc<RoutingTable>>,
-    /// Lines to nodes that turned out not to lead, with operations in progress.
+    /// Streams to nodes that turned out not to lead, with operations in progress.
     retired: Vec<Arc<SessionStream>>,
     kept: Arc<AtomicUsize>,
 }

@@ -109,7 +109,7 @@ impl<'a> CallContext<'a> {
         CallContext { from, purpose, attended_call: None, permit: None, on_queue: None }
     }
 
-    fn line(&self) -> QueueNotice {
+    fn queue_notice(&self) -> QueueNotice {
         QueueNotice { permit: self.permit.cloned(), on_queue: self.on_queue.cloned() }
     }
 }
@@ -446,9 +446,10 @@ impl Router {
         let may_repeat = prepared.context.may_repeat();
         let whom = (leader, call_context.purpose);
         let op = if self.node().is_some() { op.clone() } else { passed_on(op) };
+        let notice = call_context.queue_notice();
         let sent = tokio::select! {
             biased;
-            sent = self.shared.links.call(whom, &address, op, call_context.from, call_context.line()) => sent.ok(),
+            sent = self.shared.links.call(whom, &address, op, call_context.from, notice) => sent.ok(),
             () = self.replaced(group, leader, term) => None,
         };
         // This attempt did nothing; that must not hide that an earlier attempt may have happened.
@@ -520,9 +521,9 @@ impl Router {
     /// Asks this node. If the caller goes before the answer, the `Dispatcher` is told, and answers at once.
     async fn call_here(&self, ask: Ask, call_context: CallContext<'_>) -> Result<Called, NotAnswered> {
         let node = self.here();
-        let line = call_context.line();
+        let notice = call_context.queue_notice();
         let queued = move |create_revision: Revision, position| {
-            line.joined(v1::Queued { position, create_revision: create_revision.get() });
+            notice.joined(v1::Queued { position, create_revision: create_revision.get() });
         };
         let Some(attended_call) = call_context.attended_call else {
             return node.call_by(node.fresh_stream(), ask, queued).await;

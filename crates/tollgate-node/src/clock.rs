@@ -1,4 +1,4 @@
-//! The clock by which leases are counted: the driver's moments come from it, and its rate is compared with those of the
+//! The clock by which leases are counted: the driver's times come from it, and its rate is compared with those of the
 //! peers' clocks.
 //!
 //! Invariant: a node has one such clock, so the clock that is measured is the clock that counts. Not here: the

@@ -19,7 +19,7 @@ pub trait Meter: Send + Sync {
     /// Requests answered busy without an entry since the last call, and those that went through the log after all.
     fn fast_answers(&self, hits: u64, misses: u64);
     /// Numbers of callers and watches that wait now.
-    fn waiting(&self, parked: usize, watches: usize);
+    fn waiting(&self, pending: usize, watches: usize);
 }
 
 /// Meter that measures nothing.

@@ -552,7 +552,7 @@ impl<C: Caller, R> Dispatcher<C, R> {
         }
         let told = caller.clone();
         self.caller_liveness.forget((group, create_revision));
-        let pending = self.pending.park((group, create_revision), caller, attended, request);
+        let pending = self.pending.add((group, create_revision), caller, attended, request);
         let answer =
             if pending { Answer::Queued { create_revision, position } } else { Answer::Crowded { group } };
         answers.push((told, answer));

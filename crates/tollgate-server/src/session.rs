@@ -4,7 +4,7 @@
 //! other operations of the frame, and the results of a turn leave in one frame. Elsewhere it is forwarded. Invariant:
 //! each operation has one final result, unless the stream ends first; its waiters live on, and the client repeats its
 //! operations with their seqs. The operations that a session has under way are limited, and so are the results for a
-//! client that does not read them, here (`unread`) and on their way (`frames`). Leases that shall end with their
+//! client that does not read them, here (`send_backlog`) and on their way (`frames`). Leases that shall end with their
 //! client's connection end when the last session that kept them alive on this node is gone. Not here: the meaning of an
 //! operation (`operation`).
 

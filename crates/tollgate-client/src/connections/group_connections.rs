@@ -20,8 +20,8 @@ use tokio::task::JoinSet;
 /// Pause between two attempts to open a stream, and between two checks for streams that are no longer wanted.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Lines by endpoint.
-pub(super) type Lines = BTreeMap<Endpoint, Arc<SessionStream>>;
+/// Streams by endpoint.
+pub(super) type Streams = BTreeMap<Endpoint, Arc<SessionStream>>;
 
 /// Task that keeps the streams.
 pub(super) struct GroupConnections {
@@ -29,7 +29,7 @@ pub(super) struct GroupConnections {
     pub(super) routing_table: watch::Receiver<Arc<RoutingTable>>,
     /// The main stream.
     pub(super) main: watch::Receiver<Option<Arc<SessionStream>>>,
-    pub(super) streams: watch::Sender<Lines>,
+    pub(super) streams: watch::Sender<Streams>,
     pub(super) hints: Arc<Hints>,
     pub(super) kept: Arc<AtomicUsize>,
 }
@@ -88,7 +88,7 @@ impl GroupConnections {
         }
     }
 
-    /// Waits until there may be something to do. Returns an error once the connections is gone.
+    /// Waits until there may be something to do. Returns an error once the connections are gone.
     async fn until_changed(&mut self) -> Result<(), watch::error::RecvError> {
         let streams: Vec<Arc<SessionStream>> = self.streams.borrow().values().cloned().collect();
         let single = self.routing_table.borrow().is_single();

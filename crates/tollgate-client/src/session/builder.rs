@@ -163,7 +163,7 @@ impl SessionBuilder {
 
     fn start(&self, granted: &Granted) -> Session {
         if granted.revoke_on_disconnect {
-            self.client.connections().keep_lines();
+            self.client.connections().keep_streams();
         }
         let core = Core::new(self.client.clone(), granted);
         let keeper = self.client.runtime().spawn(keeper::keep(core.clone()));

@@ -319,7 +319,7 @@ impl Core {
 impl Drop for Core {
     fn drop(&mut self) {
         if self.revoke_on_disconnect {
-            self.client.connections().let_lines_go();
+            self.client.connections().let_streams_go();
         }
     }
 }

@@ -48,9 +48,9 @@ impl<C> Default for Pending<C> {
 }
 
 impl<C: Caller> Pending<C> {
-    /// Parks a caller and returns true, unless too many callers attend the wait. A retry of a call replaces the earlier
+    /// Adds a caller and returns true, unless too many callers attend the wait. A retry of a call replaces the earlier
     /// attempt.
-    pub(super) fn park(
+    pub(super) fn add(
         &mut self,
         key: WaitKey,
         caller: C,
@@ -170,8 +170,8 @@ mod tests {
     #[test]
     fn a_parked_caller_is_given_back_once() {
         let mut pending = Pending::default();
-        pending.park(key(5), (1, 1, 1), None, None);
-        pending.park(key(6), (1, 2, 1), None, Some(request(1)));
+        pending.add(key(5), (1, 1, 1), None, None);
+        pending.add(key(6), (1, 2, 1), None, Some(request(1)));
         assert_eq!(pending.len(), 2);
         assert_eq!(pending.resolve(key(5)), [(1, 1, 1)]);
         assert_eq!(pending.resolve(key(5)), []);
@@ -184,27 +184,27 @@ mod tests {
     #[test]
     fn a_repeat_takes_the_place_of_the_first_attempt() {
         let mut pending = Pending::default();
-        pending.park(key(5), (1, 1, 1), None, None);
-        pending.park(key(5), (1, 1, 2), None, None);
-        pending.park(key(5), (1, 3, 1), None, None);
+        pending.add(key(5), (1, 1, 1), None, None);
+        pending.add(key(5), (1, 1, 2), None, None);
+        pending.add(key(5), (1, 3, 1), None, None);
         assert_eq!(pending.resolve(key(5)), [(1, 1, 2), (1, 3, 1)]);
     }
 
     #[test]
     fn p16_too_many_on_one_wait_are_turned_away() {
         let mut pending = Pending::default();
-        let taken = (0..10).filter(|call| pending.park(key(5), (1, *call, 1), None, None)).count();
+        let taken = (0..10).filter(|call| pending.add(key(5), (1, *call, 1), None, None)).count();
         assert_eq!((taken, pending.len()), (CALLERS_PER_WAIT_MAX, CALLERS_PER_WAIT_MAX));
-        assert!(pending.park(key(5), (1, 3, 2), None, None), "a later attempt has a place already");
+        assert!(pending.add(key(5), (1, 3, 2), None, None), "a later attempt has a place already");
         pending.remove(CallerKey { stream: 1, call: 0 });
-        assert!(pending.park(key(5), (1, 9, 2), None, None), "one has left");
+        assert!(pending.add(key(5), (1, 9, 2), None, None), "one has left");
     }
 
     #[test]
     fn p10_a_cancelled_request_leaves_a_wait_that_goes_on_for_another() {
         let mut pending = Pending::default();
-        pending.park(key(5), (1, 1, 1), None, Some(request(1)));
-        pending.park(key(5), (1, 2, 1), None, Some(request(2)));
+        pending.add(key(5), (1, 1, 1), None, Some(request(1)));
+        pending.add(key(5), (1, 2, 1), None, Some(request(2)));
         assert_eq!(pending.cancelled(request(1)), (vec![(1, 1, 1)], Some((key(5), None))));
         assert_eq!(pending.cancelled(request(1)), (vec![], None));
         assert_eq!(pending.resolve(key(5)), [(1, 2, 1)]);
@@ -214,9 +214,9 @@ mod tests {
     fn one_who_goes_leaves_the_others_of_its_request_and_of_other_streams() {
         let mut pending = Pending::default();
         let jobs = Name::new("jobs").ok();
-        pending.park(key(5), (1, 1, 1), jobs.clone(), Some(request(1)));
-        pending.park(key(5), (2, 1, 1), None, Some(request(1)));
-        pending.park(key(6), (1, 7, 1), None, None);
+        pending.add(key(5), (1, 1, 1), jobs.clone(), Some(request(1)));
+        pending.add(key(5), (2, 1, 1), None, Some(request(1)));
+        pending.add(key(6), (1, 7, 1), None, None);
         assert_eq!(pending.of_stream(1).len(), 2);
         assert_eq!(pending.remove(CallerKey { stream: 1, call: 1 }), Some((vec![(1, 1, 1)], (key(5), jobs))));
         assert_eq!(pending.remove(CallerKey { stream: 1, call: 1 }), None);

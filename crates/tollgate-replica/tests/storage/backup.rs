@@ -1,6 +1,6 @@
 //! Backups: a saved backup is read back to the byte, or refused; and nodes restored in the same way are one cluster.
 
-use crate::world::{create_data_dir, open_data_dir, open_engine};
+use crate::world::{create_data_dir, open_data_dir, open_engine, wait_for_starts};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -128,6 +128,7 @@ impl Saved {
 
     fn restore(&self, restoration: &Restoration) -> Result<ClusterId, RestoreError> {
         let _ = self;
+        wait_for_starts();
         restoration.run(EngineConfig::default(), DiskId::new(restoration.node.number() * 11))
     }
 }

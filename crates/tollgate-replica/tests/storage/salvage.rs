@@ -114,6 +114,7 @@ impl Disks {
         let mut salvage = Salvage::new(copies.path(), EngineConfig::default());
         prepare(&mut salvage);
         for number in numbers {
+            world::wait_for_starts();
             salvage.add(&self.path(*number))?;
         }
         let bytes = salvage.plan()?.write(Vec::new(), "0.1.0")?;

@@ -109,9 +109,14 @@ pub(crate) fn start(command: &mut process::Command) -> io::Result<process::Child
     command.spawn()
 }
 
+/// Waits until no process is being started: from then on, what was closed here has given up its lock.
+pub(crate) fn wait_for_starts() {
+    drop(process_starts());
+}
+
 /// Opens an engine; one that was open a moment ago in the same directory has given up its lock.
 pub(crate) fn open_engine(dir: &Path, config: EngineConfig) -> Result<Engine, StorageError> {
-    drop(process_starts());
+    wait_for_starts();
     Engine::open(dir, config)
 }
 
@@ -120,7 +125,7 @@ pub(crate) fn open_data_dir(
     dir: &Path,
     expected: Option<(ClusterId, NodeId)>,
 ) -> Result<DataDir, DataDirError> {
-    drop(process_starts());
+    wait_for_starts();
     DataDir::open(dir, expected)
 }
 
@@ -131,7 +136,7 @@ pub(crate) fn create_data_dir(
     node: NodeId,
     disk: DiskId,
 ) -> Result<Founding, DataDirError> {
-    drop(process_starts());
+    wait_for_starts();
     DataDir::create(dir, cluster, node, disk)
 }
 

@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
+use tollgate_proto::error_of_status;
 use tollgate_proto::v1::register_service_client::RegisterServiceClient;
 use tollgate_proto::v1::{
-    ExplainRequest, GetRequest, LeaseGrantRequest, LeaseTimeToLiveRequest, LockRequest, LockResponse,
-    PutRequest, UnlockRequest,
+    ErrorReason, ExplainRequest, GetRequest, LeaseGrantRequest, LeaseTimeToLiveRequest, LockRequest,
+    LockResponse, PutRequest, UnlockRequest,
 };
 use tonic::{Code, Response, Status};
 
@@ -40,31 +41,41 @@ pub(crate) fn refusal(output: &Output) -> String {
 }
 
 /// Makes a call again while a change of leaders leaves its outcome open. For calls that do no harm when repeated.
-async fn repeated<T>(call: impl AsyncFn() -> Result<Response<T>, Status>) -> T {
+async fn repeated<T>(call: impl AsyncFn() -> Result<Response<T>, Status>) -> Result<T, Status> {
     let until = Instant::now() + PATIENCE;
     loop {
         match call().await {
-            Ok(response) => return response.into_inner(),
-            Err(status) if status.code() == Code::Unknown && Instant::now() < until => {}
-            Err(status) => panic!("{status}"),
+            Ok(response) => return Ok(response.into_inner()),
+            Err(status) if reason(&status) == Some(ErrorReason::Indeterminate) && Instant::now() < until => {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            Err(status) => return Err(status),
         }
     }
+}
+
+fn reason(status: &Status) -> Option<ErrorReason> {
+    error_of_status(status).map(|error| error.reason())
 }
 
 pub(crate) async fn grant(cluster: &Cluster, id: u64) {
     let client_id = "it".to_owned();
     let request = LeaseGrantRequest { id, ttl_ms: 600_000, client_id, ..Default::default() };
-    repeated(async || cluster.nodes[0].locks().lease_grant(request.clone()).await).await;
+    repeated(async || cluster.nodes[0].locks().lease_grant(request.clone()).await).await.unwrap();
 }
 
 pub(crate) async fn lock(cluster: &Cluster, name: &str, lease_id: u64, timeout_ms: i64) -> LockResponse {
     let request = LockRequest { name: name.into(), lease_id, timeout_ms, ..Default::default() };
-    repeated(async || cluster.nodes[0].locks().lock(request.clone()).await).await
+    repeated(async || cluster.nodes[0].locks().lock(request.clone()).await).await.unwrap()
 }
 
 async fn unlock(cluster: &Cluster, name: &str, lease_id: u64) {
     let request = UnlockRequest { name: name.into(), lease_id, ..Default::default() };
-    cluster.nodes[0].locks().unlock(request).await.unwrap();
+    // After a first attempt that did it, there is nothing to unlock.
+    match repeated(async || cluster.nodes[0].locks().unlock(request.clone()).await).await {
+        Err(status) if reason(&status) == Some(ErrorReason::NotHeld) => {}
+        unlocked => drop(unlocked.unwrap()),
+    }
 }
 
 fn registers(cluster: &Cluster) -> RegisterServiceClient<tonic::transport::Channel> {
@@ -74,7 +85,7 @@ fn registers(cluster: &Cluster) -> RegisterServiceClient<tonic::transport::Chann
 pub(crate) async fn put(cluster: &Cluster, key: &str, value: &str, lease_id: u64) {
     let (key, value) = (key.as_bytes().to_vec(), value.as_bytes().to_vec());
     let request = PutRequest { key, value, lease_id, ..Default::default() };
-    repeated(async || registers(cluster).put(request.clone()).await).await;
+    repeated(async || registers(cluster).put(request.clone()).await).await.unwrap();
 }
 
 pub(crate) async fn get(cluster: &Cluster, key: &str) -> Option<String> {
