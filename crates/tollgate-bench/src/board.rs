@@ -7,7 +7,7 @@ use crate::failure::Failure;
 use crate::latency::Latency;
 use crate::report::Series;
 use crate::window::Window;
-use std::sync::Mutex;
+use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -41,7 +41,7 @@ impl Board {
     pub(crate) fn done(&self, ended: Instant, took: &[(usize, Duration)]) {
         self.done.fetch_add(1, Ordering::Relaxed);
         if self.window.covers(ended) {
-            let mut series = self.series.lock().expect("nobody panics with it");
+            let mut series = self.series.lock();
             for (number, took) in took {
                 series[*number].record(*took);
             }
@@ -51,7 +51,7 @@ impl Board {
     /// Counts a failed operation, in the warm-up too, and keeps the text of the first failure.
     pub(crate) fn failed(&self, failure: &Failure) {
         self.failures.fetch_add(1, Ordering::Relaxed);
-        self.first_failure.lock().expect("nobody panics with it").get_or_insert_with(|| failure.to_string());
+        self.first_failure.lock().get_or_insert_with(|| failure.to_string());
     }
 
     /// Returns the number of operations that ended so far, those of the warm-up included.
@@ -64,12 +64,12 @@ impl Board {
     }
 
     pub(crate) fn first_failure(&self) -> Option<String> {
-        self.first_failure.lock().expect("nobody panics with it").clone()
+        self.first_failure.lock().clone()
     }
 
     /// Returns the latencies measured in the window, by series.
     pub(crate) fn series(&self) -> Vec<Series> {
-        let latencies = self.series.lock().expect("nobody panics with it").clone();
+        let latencies = self.series.lock().clone();
         self.names.iter().zip(latencies).map(|(of, latency)| Series { of, latency }).collect()
     }
 }

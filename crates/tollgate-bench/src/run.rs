@@ -166,8 +166,8 @@ async fn close<C: Caller>(callers: Vec<C>) {
 mod tests {
     use super::*;
     use crate::peer::How;
+    use parking_lot::Mutex;
     use std::collections::BTreeMap;
-    use std::sync::Mutex;
     use tokio::sync::{OwnedSemaphorePermit, Semaphore as Permits};
 
     /// An in-process lock service that refuses every lock if it is told to.
@@ -197,7 +197,7 @@ mod tests {
                 return Err(Failure::says("the toy refuses"));
             }
             let all = || Arc::new(Permits::new(EXCLUSIVE as usize));
-            let lock = Arc::clone(self.locks.lock().unwrap().entry(name.to_owned()).or_insert_with(all));
+            let lock = Arc::clone(self.locks.lock().entry(name.to_owned()).or_insert_with(all));
             tokio::time::sleep(Duration::from_millis(1)).await;
             let permits = match how {
                 How::Exclusive => EXCLUSIVE,
@@ -215,7 +215,7 @@ mod tests {
 
         async fn grant(&mut self) -> Result<(), Failure> {
             tokio::time::sleep(Duration::from_millis(1)).await;
-            *self.leases.lock().unwrap() += 1;
+            *self.leases.lock() += 1;
             Ok(())
         }
 
@@ -225,7 +225,7 @@ mod tests {
         }
 
         async fn revoke(&mut self, _lease: ()) -> Result<(), Failure> {
-            *self.leases.lock().unwrap() -= 1;
+            *self.leases.lock() -= 1;
             Ok(())
         }
 
@@ -257,7 +257,7 @@ mod tests {
                 last.ready == 4 && last.operations >= report.series[0].latency.count(),
                 "{workload}: {last:?}"
             );
-            assert_eq!(*toy.leases.lock().unwrap(), if workload == Workload::Keepalive { 4 } else { 0 });
+            assert_eq!(*toy.leases.lock(), if workload == Workload::Keepalive { 4 } else { 0 });
         }
     }
 

@@ -18,8 +18,9 @@ use crate::random;
 use crate::routing_table::RoutingTable;
 use crate::session_stream::SessionStream;
 use group_connections::{GroupConnections, Streams};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::task::{JoinHandle, JoinSet};
@@ -69,7 +70,7 @@ struct Hints {
 
 impl Hints {
     fn take(&self) -> Option<Endpoint> {
-        self.leader.lock().expect("nobody panics with it").take()
+        self.leader.lock().take()
     }
 }
 
@@ -198,7 +199,7 @@ impl Connections {
             });
             return;
         }
-        *self.hints.leader.lock().expect("nobody panics with it") = Some(leader);
+        *self.hints.leader.lock() = Some(leader);
         self.hints.told.notify_one();
     }
 
@@ -275,7 +276,7 @@ impl Maintainer {
                     // endpoints.
                     let named = error.wire().map(|wire| Endpoint::parse(&wire.leader_address));
                     if let Some(Ok(named)) = named {
-                        *self.hints.leader.lock().expect("nobody panics with it") = Some(named);
+                        *self.hints.leader.lock() = Some(named);
                     }
                     self.endpoints.note(&endpoint, Some(error.message().to_owned()));
                 }

@@ -6,7 +6,7 @@
 use crate::endpoint::Endpoint;
 use crate::error::{Error, ErrorKind};
 use crate::random;
-use std::sync::{Mutex, MutexGuard};
+use parking_lot::{Mutex, MutexGuard};
 
 /// Maximum number of known nodes.
 const ENDPOINTS_MAX: usize = 64;
@@ -41,7 +41,7 @@ impl Endpoints {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Known>> {
-        self.known.lock().expect("nobody panics with it")
+        self.known.lock()
     }
 
     /// Records the addresses of the cluster's nodes, as reported by a node.

@@ -5,8 +5,8 @@
 
 use crate::endpoint::Endpoint;
 use crate::error::{Error, ErrorKind};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::time::Duration;
 use tokio_stream::StreamExt;
 use tollgate_proto::v1::lock_service_client::LockServiceClient;
@@ -33,18 +33,18 @@ impl FallbackKeepalives {
         let channel = self.channel(endpoint).await?;
         let kept = ask(channel, lease).await;
         if kept.is_err() {
-            self.channels.lock().expect("nobody panics with it").remove(endpoint);
+            self.channels.lock().remove(endpoint);
         }
         kept
     }
 
     async fn channel(&self, endpoint: &Endpoint) -> Result<Channel, Error> {
-        let kept = self.channels.lock().expect("nobody panics with it").get(endpoint).cloned();
+        let kept = self.channels.lock().get(endpoint).cloned();
         if let Some(channel) = kept {
             return Ok(channel);
         }
         let channel = endpoint.dial(DIAL_PATIENCE).await?;
-        self.channels.lock().expect("nobody panics with it").insert(endpoint.clone(), channel.clone());
+        self.channels.lock().insert(endpoint.clone(), channel.clone());
         Ok(channel)
     }
 }

@@ -11,12 +11,13 @@ use crate::error::{Error, ErrorKind};
 use crate::lost::{Lost, LostReason};
 use crate::owner::Turn;
 use crate::session::{Core, Failed, Session};
+use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::{Mutex as AsyncMutex, watch};
 use tollgate_proto::v1::{self, ErrorReason, operation::Op, operation_result::Result as OpResult};
@@ -126,7 +127,7 @@ impl Grant {
             seen_at,
         });
         // Only now, because a waiter that this wakes looks at once, and must find the grant.
-        let turn = grant.turn.lock().expect("nobody panics with it").clone();
+        let turn = grant.turn.lock().clone();
         if let Some(turn) = turn {
             turn.held(Arc::downgrade(&grant));
         }
@@ -150,7 +151,7 @@ impl Grant {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("nobody panics with it")
+        self.state.lock()
     }
 
     /// Returns the present state, unless the grant is lost; checked against the clock at every call.
@@ -207,7 +208,7 @@ impl Grant {
     /// Wakes those who wait for the end of the grant. Must be called after the state was changed; later waiters read
     /// the state.
     fn tell_over(&self) {
-        if let Some(over) = &*self.over.lock().expect("nobody panics with it") {
+        if let Some(over) = &*self.over.lock() {
             over.send_replace(true);
         }
     }
@@ -215,7 +216,7 @@ impl Grant {
     /// Completes once the grant is lost, and returns the reason.
     pub(crate) async fn until_lost(&self) -> Lost {
         let mut over = {
-            let mut over = self.over.lock().expect("nobody panics with it");
+            let mut over = self.over.lock();
             over.get_or_insert_with(|| watch::Sender::new(false)).subscribe()
         };
         loop {
@@ -256,7 +257,7 @@ impl Grant {
             before
         };
         self.tell_over();
-        let turn = self.turn.lock().expect("nobody panics with it").take();
+        let turn = self.turn.lock().take();
         turn.iter().for_each(Turn::busy);
         let remains = state.lost.is_some();
         let requests = if remains {

@@ -7,9 +7,10 @@
 //! (`session_stream`).
 
 use crate::in_flight::InFlight;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeSet, VecDeque};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use tokio::sync::{Semaphore, TryAcquireError};
 use tokio_stream::Stream;
@@ -105,7 +106,7 @@ impl Queue {
 
 impl Multiplexer {
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().expect("nobody panics with it")
+        self.inner.lock()
     }
 
     /// Sends an operation, and waits for its final answer. If this is dropped before that, the operation is carried out

@@ -8,8 +8,9 @@ use crate::acquire::Acquire;
 use crate::error::Error;
 use crate::grant::{Grant, Hold};
 use crate::session::{Core, Session};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 use tokio::sync::Notify;
 use tollgate_types::{Owner, Seq};
 
@@ -115,7 +116,7 @@ pub(crate) enum Begun {
 
 impl Owners {
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().expect("nobody panics with it")
+        self.inner.lock()
     }
 
     /// Waits until no other request is in progress for this owner and names. The names must be in order.

@@ -14,9 +14,10 @@ use crate::lost::{Lost, LostReason};
 use crate::multiplexer::Urgency;
 use crate::session::Core;
 use crate::session_stream::SessionStream;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
@@ -69,7 +70,7 @@ impl std::fmt::Debug for Post {
 
 impl Posts {
     fn lock(&self) -> MutexGuard<'_, (u64, BTreeMap<u64, Post>)> {
-        self.inner.lock().expect("nobody panics with it")
+        self.inner.lock()
     }
 
     fn get(&self, number: u64) -> Option<Arc<Grant>> {

@@ -5,7 +5,7 @@
 //! range. Invariant: a number is given out once; an answer is acknowledged only after it was received, and again if the
 //! request that carried the acknowledgement was not answered.
 
-use std::sync::{Mutex, MutexGuard};
+use parking_lot::{Mutex, MutexGuard};
 use tollgate_proto::{convert, v1};
 use tollgate_types::{GroupId, SEQ_RANGES_MAX, Seq, SeqRanges};
 
@@ -44,7 +44,7 @@ impl Seqs {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().expect("nobody panics with it")
+        self.inner.lock()
     }
 
     /// Returns a number that no request of the lease has.

@@ -12,8 +12,9 @@ pub use builder::WatchBuilder;
 
 use crate::error::Error;
 use crate::event::Event;
+use parking_lot::Mutex;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -66,7 +67,7 @@ impl Watch {
 
     /// Returns the address of the node that serves the watch now, or served it last. Any node can serve it.
     pub fn endpoint(&self) -> String {
-        self.served_by.lock().expect("nobody panics with it").clone()
+        self.served_by.lock().clone()
     }
 }
 

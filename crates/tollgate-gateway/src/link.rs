@@ -7,9 +7,10 @@
 
 use crate::operation::{Kind, Prepared};
 use crate::queue_notice::QueueNotice;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -166,7 +167,7 @@ impl Links {
     }
 
     fn link(&self, whom: Whom, address: &str) -> Link {
-        let mut links = self.links.lock().expect("nobody panics with it");
+        let mut links = self.links.lock();
         if let Some(link) = links.get(&whom).filter(|link| !link.calls.is_closed()) {
             return link.clone();
         }
@@ -272,7 +273,7 @@ struct Waiting {
 
 impl Pending {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Waiting>> {
-        self.waiting.lock().expect("nobody panics with it")
+        self.waiting.lock()
     }
 
     fn add(&self, Call { id, mut op, from, answer, line, .. }: Call) -> v1::Operation {

@@ -11,9 +11,10 @@
 use crate::discovery::Discovery;
 use crate::link::ANSWER_BYTES_MAX;
 use crate::routing_table::RoutingTable;
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tollgate_node::NodeStatus;
@@ -221,7 +222,7 @@ impl Relay {
             let says = format!("no node {node} is known: `tollgate member ls` lists those that are");
             v1::Error::new(ErrorReason::BadField, says)
         })?;
-        let mut channels = self.shared.channels.lock().expect("nobody panics with it");
+        let mut channels = self.shared.channels.lock();
         if !channels.contains_key(address) {
             // Nodes that are no longer members need no connections.
             channels.retain(|kept, _| routing_table.clients.values().any(|address| address == kept));
@@ -426,11 +427,11 @@ mod tests {
             let relay = relay();
             let answers = Mutex::new(answers.into_iter());
             let call = |_| {
-                let answer = answers.lock().unwrap().next().unwrap();
+                let answer = answers.lock().next().unwrap();
                 async move { Err::<Response<()>, _>(answer) }
             };
             let error = relay.ask(Whom::Leader(GroupId::MAP), repeat, call).await.unwrap_err();
-            (error.reason(), error.may_have_happened, answers.into_inner().unwrap().len())
+            (error.reason(), error.may_have_happened, answers.into_inner().len())
         };
         let (unsure, nobody) = (ErrorReason::Indeterminate, ErrorReason::NoLeader);
         assert_eq!(ask(Repeat::Look, [lost(), lost(), lost()]).await, (nobody, false, 0));

@@ -7,8 +7,9 @@
 
 use crate::operation::{self, Context};
 use crate::router::Router;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tollgate_core::{AddStub, Command, Rejection, Reply};
 use tollgate_node::{Answer, Ask, Consistency, Sight};
@@ -40,7 +41,7 @@ impl StubRegistrations {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<(LeaseId, GroupId), Turn>> {
-        self.0.lock().expect("nobody panics with it")
+        self.0.lock()
     }
 }
 

@@ -6,9 +6,10 @@
 use crate::clock::{Clock, ClockSampling, NodeClock};
 use crate::clock_rate::{RateEstimator, Reading};
 use crate::clock_verdict::{ClockRates, ClockVerdict};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 use tollgate_replica::MonotonicTime;
@@ -55,20 +56,20 @@ impl ClockMonitor {
     /// Adds a peer, when it begins to be dialled.
     pub(crate) fn begin(&self, peer: NodeId) {
         let estimator = RateEstimator::new(self.sampling.window);
-        self.peers.lock().expect("nobody panics with it").insert(peer, estimator);
+        self.peers.lock().insert(peer, estimator);
     }
 
     /// Takes a reading of the clock of a peer that is dialled.
     pub(crate) fn read(&self, peer: NodeId, reading: Reading) {
         // The peer is missing if it was removed while its answer was on its way.
-        if let Some(estimator) = self.peers.lock().expect("nobody panics with it").get_mut(&peer) {
+        if let Some(estimator) = self.peers.lock().get_mut(&peer) {
             estimator.read(reading);
         }
     }
 
     /// Removes a peer that is no longer dialled.
     pub(crate) fn forget(&self, peer: NodeId) {
-        self.peers.lock().expect("nobody panics with it").remove(&peer);
+        self.peers.lock().remove(&peer);
     }
 
     /// Compares the clocks once a window, until the node stops.
@@ -84,7 +85,7 @@ impl ClockMonitor {
     /// Compares the clocks, and logs the verdict if other clocks are wrong than before.
     fn compare(&self) {
         let now = self.clock.now();
-        let peers = self.peers.lock().expect("nobody panics with it");
+        let peers = self.peers.lock();
         let differences: BTreeMap<NodeId, f64> =
             peers.iter().filter_map(|(peer, of)| Some((*peer, of.rate(now)?))).collect();
         drop(peers);

@@ -5,7 +5,7 @@
 //! connections) are always taken, and are bounded by the work of those threads.
 
 use crate::planted::{Bug, planted};
-use std::sync::{Condvar, Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 /// Divides the limit to give the extra room that only duties may use.
@@ -112,8 +112,7 @@ impl<T> Inbox<T> {
         let mut waiting = self.lock();
         if waiting.items.is_empty() && !patience.is_zero() {
             waiting.asleep = true;
-            let woken = self.filled.wait_timeout_while(waiting, patience, |waiting| waiting.items.is_empty());
-            waiting = woken.expect("nobody panics with it").0;
+            self.filled.wait_while_for(&mut waiting, |waiting| waiting.items.is_empty(), patience);
             waiting.asleep = false;
         }
         std::mem::swap(into, &mut waiting.items);
@@ -130,7 +129,7 @@ impl<T> Inbox<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting<T>> {
-        self.waiting.lock().expect("nobody panics with it")
+        self.waiting.lock()
     }
 }
 

@@ -18,10 +18,11 @@ use crate::peers::{Acquainted, Peers};
 use crate::planted::{Bug, planted};
 use crate::settings::{Bootstrap, Join, NodeSettings};
 use crate::status::NodeStatus;
+use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
@@ -475,11 +476,11 @@ struct Once<F> {
 
 impl<F: Fn(Revision, u64) + Send + Sync> Sink for Once<F> {
     fn answer(&self, _: u64, answer: Answer) -> bool {
-        let mut queued = self.queued.lock().expect("nobody panics with it");
+        let mut queued = self.queued.lock();
         if let Answer::Queued { create_revision, position } = answer {
             *queued = Some((create_revision, position));
             (self.on_queue)(create_revision, position);
-        } else if let Some(sender) = self.sender.lock().expect("nobody panics with it").take() {
+        } else if let Some(sender) = self.sender.lock().take() {
             let _ = sender.send((answer, queued.take()));
         }
         false

@@ -9,10 +9,10 @@ mod arguments;
 mod summary;
 
 use arguments::Arguments;
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::io::{IsTerminal, Write};
+use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use summary::{Row, Summary};
@@ -72,7 +72,7 @@ fn run_many(arguments: &Arguments) -> ExitCode {
     let begun = Instant::now();
     let next = AtomicU64::new(arguments.start);
     let end = arguments.start.saturating_add(arguments.seeds);
-    let failed = AtomicBool::new(false);
+    let (failed, unread) = (AtomicBool::new(false), AtomicBool::new(false));
     let rows: Mutex<BTreeMap<u64, Row>> = Mutex::new(BTreeMap::new());
     let failures: Mutex<BTreeMap<u64, Scenario>> = Mutex::new(BTreeMap::new());
     std::thread::scope(|scope| {
@@ -80,26 +80,30 @@ fn run_many(arguments: &Arguments) -> ExitCode {
             scope.spawn(|| {
                 loop {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= end || failed.load(Ordering::Relaxed) && !arguments.keep_going {
+                    let stops = failed.load(Ordering::Relaxed) && !arguments.keep_going;
+                    if seed >= end || stops || unread.load(Ordering::Relaxed) {
                         break;
                     }
                     let row = run_seed(seed, arguments, &failures);
                     if !row.clean {
                         failed.store(true, Ordering::Relaxed);
                     }
-                    rows.lock().expect("no thread dies with it").insert(seed, row);
+                    rows.lock().insert(seed, row);
                 }
             });
         }
-        show_progress(arguments, begun, &rows, end);
+        if show_progress(arguments, begun, &rows, end).is_err() {
+            // Nobody would read the result either: the threads need not go on to the last seed.
+            unread.store(true, Ordering::Relaxed);
+        }
     });
-    let rows = rows.into_inner().expect("no thread died with it");
+    let rows = rows.into_inner();
     let summary = Summary::new(&rows);
     println!("{}", summary.line(begun.elapsed(), arguments.jobs));
     if !arguments.quiet {
         println!("{}", summary.table());
     }
-    let failures = failures.into_inner().expect("no thread died with it");
+    let failures = failures.into_inner();
     if let Some((seed, first)) = failures.iter().next() {
         println!(
             "{} of {} seeds failed: {:?}",
@@ -132,29 +136,35 @@ fn run_seed(seed: u64, arguments: &Arguments, failures: &Mutex<BTreeMap<u64, Sce
         }
     }
     if !clean {
-        failures.lock().expect("no thread dies with it").insert(seed, scenario);
+        failures.lock().insert(seed, scenario);
     }
     Row { stats: outcome.stats, clean }
 }
 
-fn show_progress(arguments: &Arguments, begun: Instant, rows: &Mutex<BTreeMap<u64, Row>>, end: u64) {
+/// Shows the progress until all seeds are done, or one has failed. An error means that nobody reads it.
+fn show_progress(
+    arguments: &Arguments,
+    begun: Instant,
+    rows: &Mutex<BTreeMap<u64, Row>>,
+    end: u64,
+) -> io::Result<()> {
     if arguments.quiet {
-        return;
+        return Ok(());
     }
     // On a terminal, one line that changes; in a file, a line now and then.
-    let terminal = std::io::stdout().is_terminal();
+    let terminal = io::stdout().is_terminal();
     let (opening, finish, pause_s) = if terminal { ("\r", "   ", 2) } else { ("", "\n", 30) };
     let mut shown = Instant::now();
     loop {
         std::thread::sleep(Duration::from_millis(50));
         let done = {
-            let rows = rows.lock().expect("no thread dies with it");
+            let rows = rows.lock();
             let failed = rows.values().any(|row| !row.clean) && !arguments.keep_going;
             if shown.elapsed() > Duration::from_secs(pause_s) {
                 shown = Instant::now();
                 let line = Summary::new(&rows).line(begun.elapsed(), arguments.jobs);
-                print!("{opening}{line}{finish}");
-                std::io::stdout().flush().ok();
+                write!(io::stdout(), "{opening}{line}{finish}")?;
+                io::stdout().flush().ok();
             }
             failed || rows.len() as u64 >= end - arguments.start
         };
@@ -162,7 +172,7 @@ fn show_progress(arguments: &Arguments, begun: Instant, rows: &Mutex<BTreeMap<u6
             if terminal {
                 println!();
             }
-            return;
+            return Ok(());
         }
     }
 }

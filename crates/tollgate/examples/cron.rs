@@ -10,7 +10,8 @@
 #![allow(clippy::print_stdout, reason = "it shows what happens")]
 
 use anyhow::{Result, ensure};
-use std::sync::{Arc, Mutex};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 use tollgate_client::{AcquireError, Client, Compare, Session, Token, TxnOp};
@@ -33,7 +34,7 @@ struct Reports {
 
 impl Reports {
     fn add(&self, report: String, token: Token) -> Result<(), Rejected> {
-        let mut inside = self.inside.lock().expect("nobody panics with it");
+        let mut inside = self.inside.lock();
         inside.0.accept(FencedToken::exclusive(token))?;
         inside.1.push(report);
         Ok(())
@@ -58,7 +59,7 @@ pub(crate) async fn run(endpoints: Vec<String>) -> Result<Vec<String>> {
     for machine in machines {
         machine.await??;
     }
-    let reports = &reports.inside.lock().expect("nobody panics with it").1;
+    let reports = &reports.inside.lock().1;
     println!("{TIMES} times, {} reports: {}", reports.len(), reports.join(", "));
     Ok(reports.clone())
 }

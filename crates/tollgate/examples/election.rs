@@ -6,7 +6,8 @@
 #![allow(clippy::print_stdout, reason = "it shows what happens")]
 
 use anyhow::{Result, ensure};
-use std::sync::{Arc, Mutex};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio_stream::StreamExt;
 use tollgate_client::{Client, Token};
@@ -22,7 +23,7 @@ struct Plan {
 
 impl Plan {
     fn write(&self, plan: String, token: Token) -> Result<(), Rejected> {
-        let mut inside = self.inside.lock().expect("nobody panics with it");
+        let mut inside = self.inside.lock();
         inside.0.accept(FencedToken::exclusive(token))?;
         inside.1 = plan;
         Ok(())
@@ -53,7 +54,7 @@ pub(crate) async fn run(endpoints: Vec<String>) -> Result<bool> {
         highest = highest.max(other.await??.0);
     }
     watching.abort();
-    let written = plan.inside.lock().expect("nobody panics with it").1.clone();
+    let written = plan.inside.lock().1.clone();
     println!("the plan in force: {written}");
     ensure!(written.ends_with(&highest.to_string()), "the last leader's plan is not in force");
     Ok(refused)

@@ -12,9 +12,10 @@
 #![allow(clippy::cast_precision_loss, reason = "for people")]
 
 use anyhow::{Context, bail};
+use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::StreamExt;
@@ -58,7 +59,7 @@ impl Session {
                 let mut frame = Vec::new();
                 {
                     let mut asked = Some(first);
-                    let mut waiting = pending.lock().expect("nobody panics with it");
+                    let mut waiting = pending.lock();
                     while let Some((op, answer)) = asked {
                         next += 1;
                         waiting.insert(next, answer);
@@ -77,7 +78,7 @@ impl Session {
         });
         tokio::spawn(async move {
             while let Some(Ok(frame)) = incoming.next().await {
-                let mut waiting = answered.lock().expect("nobody panics with it");
+                let mut waiting = answered.lock();
                 for result in frame.results {
                     let Some(outcome) = result.result else { continue };
                     if matches!(outcome, OpResult::Queued(_)) {

@@ -13,8 +13,9 @@ use crate::lost::{Lost, LostReason};
 use crate::multiplexer::Urgency;
 use crate::owner::Owners;
 use crate::seqs::Seqs;
+use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit, watch};
 use tokio::time::Instant;
@@ -119,7 +120,7 @@ impl Core {
     }
 
     fn belief(&self) -> Belief {
-        *self.belief.lock().expect("nobody panics with it")
+        *self.belief.lock()
     }
 
     /// Returns the time when the client stops believing in the lease, unless a keepalive is acknowledged before.
@@ -130,7 +131,7 @@ impl Core {
     /// Records that a keepalive sent at `sent` was acknowledged.
     pub(crate) fn renewed(&self, sent: Duration, ttl: Duration) {
         let now = self.now();
-        self.belief.lock().expect("nobody panics with it").acknowledged(sent, ttl, now);
+        self.belief.lock().acknowledged(sent, ttl, now);
     }
 
     /// Returns an error if the session is lost; checked against the clock at every call.

@@ -11,7 +11,8 @@ use crate::convert;
 use crate::error::{Error, ErrorKind};
 use crate::failure::{Failure, classify};
 use crate::reads::lock_service;
-use std::sync::{Arc, Mutex};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, timeout_at};
@@ -113,7 +114,7 @@ impl Follower {
             (true, None) => return Err(Failure::Passing),
         }
         self.position.begin_stream();
-        self.served_by.lock().expect("nobody panics with it").clone_from(&open.endpoint);
+        self.served_by.lock().clone_from(&open.endpoint);
         Ok((open, first))
     }
 

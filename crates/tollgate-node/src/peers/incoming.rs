@@ -16,9 +16,10 @@ use crate::fault::Fault;
 use crate::inbox::Inbox;
 use crate::peer_registry::Roster;
 use crate::planted::{Bug, planted};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
@@ -95,9 +96,9 @@ impl Ear {
     /// Replaces the accepted peers. Connections of other nodes are cut; such a node is told the reason when it dials
     /// again.
     pub(super) fn renew(&self, roster: Roster) {
-        let mut present = self.present.lock().expect("nobody panics with it");
+        let mut present = self.present.lock();
         present.retain(|(node, _), _| roster.contains(*node) || planted(Bug::RemovedHeard));
-        *self.roster.lock().expect("nobody panics with it") = roster;
+        *self.roster.lock() = roster;
     }
 
     async fn meet(
@@ -111,7 +112,7 @@ impl Ear {
         drop(stranger);
         let (end, ended) = oneshot::channel();
         {
-            let mut present = self.present.lock().expect("nobody panics with it");
+            let mut present = self.present.lock();
             // The peer may have been removed since its hello; nothing would cut it off later.
             if self.refusal_by_roster(from).is_some() {
                 return Ok(());
@@ -145,7 +146,7 @@ impl Ear {
     }
 
     async fn refusal(&self, hello: &Hello) -> io::Result<Option<Refusal>> {
-        let refusal = hello.refusal(&self.own, &self.roster.lock().expect("nobody panics with it"));
+        let refusal = hello.refusal(&self.own, &self.roster.lock());
         match refusal {
             Some(Refusal::FoundedAnew) => return Ok(Some(self.known_by_another_disk(hello))),
             Some(_) => return Ok(refusal),
@@ -182,12 +183,12 @@ impl Ear {
         let Identity { cluster, node: to, .. } = self.own;
         let (disk, known, purpose) = (DiskId::new(0), None, Purpose::Frames);
         let hello = Hello { cluster, from, to, disk, known, purpose };
-        hello.refusal(&self.own, &self.roster.lock().expect("nobody panics with it"))
+        hello.refusal(&self.own, &self.roster.lock())
     }
 
     /// Logs a refusal once, because a refused node dials again and again.
     fn tell_of_refusal(&self, from: Option<NodeId>, refusal: Refusal) {
-        let mut refused = self.refused.lock().expect("nobody panics with it");
+        let mut refused = self.refused.lock();
         if refused.len() >= TOLD_MAX {
             refused.clear();
         }
@@ -198,7 +199,7 @@ impl Ear {
     }
 
     fn tell_of_wrong_disk(&self, Hello { from, disk, .. }: &Hello, known: DiskId) {
-        let mut wrong = self.wrong.lock().expect("nobody panics with it");
+        let mut wrong = self.wrong.lock();
         if wrong.len() >= TOLD_MAX {
             wrong.clear();
         }

@@ -5,9 +5,10 @@
 //! Invariant: frames go out in order, each whole or not at all on one connection; waiting bytes are bounded, and frames
 //! meant for one connection never go out on another. No caller blocks. Not here: dialling (`outgoing`).
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
@@ -37,7 +38,7 @@ struct Inner {
 
 impl PeerWriter {
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().expect("nobody panics with it")
+        self.inner.lock()
     }
 
     /// Sends frames to this connection from now on.

@@ -2,8 +2,9 @@
 
 use crate::cluster::{Cluster, PATIENCE, grant, node};
 use crate::peers::{disk_of, frame, hello, is_cut};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -179,7 +180,7 @@ impl Elder {
         let mut opening = [0; 10];
         stream.read_exact(&mut opening).await?;
         if opening[8..] != [3, 0] {
-            seen.lock().unwrap().refused += 1;
+            seen.lock().refused += 1;
             return stream.write_all(&[4]).await;
         }
         let mut rest = [0; 41];
@@ -187,7 +188,7 @@ impl Elder {
         stream.write_all(&[&[0][..], &disk.number().to_le_bytes()].concat()).await?;
         let from = u64::from_le_bytes(rest[8..16].try_into().unwrap());
         let connection = {
-            let mut seen = seen.lock().unwrap();
+            let mut seen = seen.lock();
             let connections = seen.frames.entry(from).or_default();
             connections.push(0);
             connections.len() - 1
@@ -195,14 +196,14 @@ impl Elder {
         loop {
             let mut frame = vec![0; stream.read_u32_le().await? as usize];
             stream.read_exact(&mut frame).await?;
-            seen.lock().unwrap().frames.get_mut(&from).unwrap()[connection] += 1;
+            seen.lock().frames.get_mut(&from).unwrap()[connection] += 1;
         }
     }
 
     /// Waits until the traffic satisfies a condition.
     async fn until(&self, what: &str, mut is_so: impl FnMut(&Seen) -> bool) {
         let waited = tokio::time::timeout(PATIENCE, async {
-            while !is_so(&self.seen.lock().unwrap()) {
+            while !is_so(&self.seen.lock()) {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         });
@@ -229,7 +230,7 @@ async fn a_node_of_the_version_before_stays_connected_and_is_asked_once_a_connec
     let rates = until(&cluster, 1, "its peer's rate", known).await;
     assert!(!rates.differences.contains_key(&node(3)));
     {
-        let seen = elder.seen.lock().unwrap();
+        let seen = elder.seen.lock();
         assert_eq!(seen.refused, 2, "asked once each");
         assert!(seen.frames.values().all(|connections| connections.len() == 1), "{:?}", seen.frames);
         assert!(seen.frames.values().flatten().any(|frames| *frames > 5), "{:?}", seen.frames);

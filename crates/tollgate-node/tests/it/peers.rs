@@ -1,8 +1,9 @@
 //! Acceptance of peers: only nodes with the disk they always had, and frames only from the sender that they name.
 
 use crate::cluster::{Cluster, GROUP, PATIENCE, acquire, grant, node};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -69,7 +70,7 @@ impl Impostor {
                 let bytes = [&[answer][..], &disk.number().to_le_bytes()].concat();
                 if read >= 26 && stream.write_all(&bytes).await.is_ok() {
                     let from = u64::from_le_bytes(hello[18..26].try_into().unwrap());
-                    heard.lock().unwrap().entry(from).or_default().push(hello);
+                    heard.lock().entry(from).or_default().push(hello);
                 }
             }
         });
@@ -80,7 +81,7 @@ impl Impostor {
     async fn until_answered(&self, number: u64, times: usize) -> Vec<u8> {
         let heard = tokio::time::timeout(PATIENCE, async {
             loop {
-                let last = self.answered.lock().unwrap().get(&number).cloned().unwrap_or_default();
+                let last = self.answered.lock().get(&number).cloned().unwrap_or_default();
                 if last.len() >= times {
                     return last[times - 1].clone();
                 }

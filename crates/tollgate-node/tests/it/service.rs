@@ -1,8 +1,9 @@
 //! Commands, reads and watches on a cluster of nodes.
 
 use crate::cluster::{Cluster, GROUP, PATIENCE, acquire, grant, lease, node};
+use parking_lot::Mutex;
 use std::net::TcpListener;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
 use tollgate_core::{
@@ -175,12 +176,12 @@ async fn a_try_lock_does_not_overtake_the_release_that_was_asked_for_before_it()
         let asks = vec![(1, ask(release("job", 1), false)), (2, ask(acquire("job", 2, Wait::No), true))];
         cluster.handle(leader).ask_all(Arc::clone(&kept) as Arc<dyn Sink>, asks).unwrap();
         let both = async {
-            while kept.answers.lock().unwrap().len() < 2 {
+            while kept.answers.lock().len() < 2 {
                 kept.flushed.notified().await;
             }
         };
         tokio::time::timeout(PATIENCE, both).await.expect("they are answered");
-        let answer = kept.answers.lock().unwrap().pop().unwrap();
+        let answer = kept.answers.lock().pop().unwrap();
         assert!(matches!(answer, Answer::Replied { reply: Reply::Acquired { .. }, .. }));
         cluster.reply(release("job", 2)).await;
     }
@@ -195,7 +196,7 @@ struct Kept {
 
 impl Sink for Kept {
     fn answer(&self, _: u64, answer: Answer) -> bool {
-        self.answers.lock().unwrap().push(answer);
+        self.answers.lock().push(answer);
         true
     }
 
@@ -222,7 +223,7 @@ async fn p11_a_watch_on_a_follower_sees_every_change_once() {
     let mut seen = 0;
     let mut next = None;
     while seen < 20 {
-        for answer in std::mem::take(&mut *kept.answers.lock().unwrap()) {
+        for answer in std::mem::take(&mut *kept.answers.lock()) {
             let Answer::Events { from, events, next: then, .. } = answer else { panic!("only events") };
             assert!(next.is_none_or(|next| next == from), "{next:?} {from:?}");
             seen += events.len();

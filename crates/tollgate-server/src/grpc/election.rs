@@ -2,8 +2,9 @@
 
 use crate::grpc::{Following, Watchers, relayed, rpc, watch::backlog_too_large};
 use crate::session::{Charge, FrameSender, FrameStream, OpenAccount, SendBacklog, frames_queue};
+use parking_lot::Mutex;
 use prost::Message;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use tokio::sync::Notify;
 use tollgate_gateway::Router;
 use tollgate_gateway::operation::{self, Observe};
@@ -84,7 +85,7 @@ enum Over {
 
 impl Changed {
     fn take_over(&self) -> Option<Over> {
-        self.over.lock().expect("nobody panics with it").take()
+        self.over.lock().take()
     }
 }
 
@@ -96,7 +97,7 @@ impl Sink for Changed {
             _ => None,
         };
         if over.is_some() {
-            *self.over.lock().expect("nobody panics with it") = over;
+            *self.over.lock() = over;
         }
         self.told.notify_one();
         false

@@ -4,12 +4,12 @@
 //! (`tollgate_node`).
 
 use super::add;
+use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
 use tollgate_types::NodeId;
 
@@ -35,7 +35,7 @@ impl Clocks {
 
     pub(super) fn set(&self, differences: &BTreeMap<NodeId, f64>) {
         let of = |node: NodeId| Peer { peer: node.number() };
-        let mut told = self.told.lock().expect("nobody panics with it");
+        let mut told = self.told.lock();
         for gone in told.iter().filter(|node| !differences.contains_key(node)) {
             self.differences.remove(&of(*gone));
         }

@@ -5,7 +5,7 @@
 //! grant of a single group is remembered for as many revisions as there are places. Not here: the holders of locks (in
 //! the state); this table is for a measurement, and may forget.
 
-use std::sync::Mutex;
+use parking_lot::Mutex;
 use std::time::{Duration, Instant};
 
 #[derive(Debug)]
@@ -34,7 +34,7 @@ impl Held {
     /// Records a grant; false if it is known already.
     pub(super) fn begin(&self, group: u32, token: u64, now: Instant) -> bool {
         let since_us = self.count_us(now);
-        let mut places = self.places.lock().expect("nobody panics with it");
+        let mut places = self.places.lock();
         let place = find(&mut places, group, token);
         if (place.group, place.token) == (group, token) {
             return false;
@@ -46,7 +46,7 @@ impl Held {
     /// Ends a grant and returns how long it was held, if its start is known.
     pub(super) fn end(&self, group: u32, token: u64, now: Instant) -> Option<Duration> {
         let now_us = self.count_us(now);
-        let mut places = self.places.lock().expect("nobody panics with it");
+        let mut places = self.places.lock();
         let place = find(&mut places, group, token);
         let known = token != 0 && (place.group, place.token) == (group, token);
         let held = known.then(|| Duration::from_micros(now_us.saturating_sub(place.since_us)));
@@ -92,7 +92,7 @@ mod tests {
         for token in 1..=1_000 {
             assert!(held.begin(0, token, now));
         }
-        assert_eq!(held.places.lock().unwrap().len(), 16);
+        assert_eq!(held.places.lock().len(), 16);
         for token in 985..=1_000 {
             assert!(held.end(0, token, now).is_some(), "{token}");
         }

@@ -6,9 +6,10 @@
 
 use super::response_writer::{RESULT_BYTES_MAX, has_only_looked, too_long};
 use super::send_backlog::Charge;
+use parking_lot::{Mutex, MutexGuard};
 use prost::Message;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
@@ -238,7 +239,7 @@ impl Mailbox {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().expect("nobody panics with it")
+        self.inner.lock()
     }
 
     /// Waits while the client has too much unread.

@@ -6,9 +6,10 @@
 //! neither side can take the other's room. Invariant: the unread bytes of the streams that go on are within the limit
 //! whenever something was charged. Not here: the data that is unread.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 /// Unread bytes of all streams of one kind.
@@ -69,7 +70,7 @@ impl SendBacklog {
     }
 
     fn lock(&self) -> MutexGuard<'_, Accounts> {
-        self.accounts.lock().expect("nobody panics with it")
+        self.accounts.lock()
     }
 
     /// Cuts the largest account, again and again, until the rest is within the limit. A stream that is cut releases its

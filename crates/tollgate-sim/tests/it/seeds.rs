@@ -1,7 +1,7 @@
 //! Seeds that must be clean, and that must contain enough to mean anything.
 
+use parking_lot::Mutex;
 use std::collections::BTreeSet;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tollgate_sim::{FaultKind, Outcome, REGRESSIONS, Scenario, Stats, World, reduce};
 
@@ -44,20 +44,20 @@ fn a_hundred_and_twenty_seeds_keep_every_promise_and_every_fault_happens_among_t
         Mutex::new(Vec::new()),
     );
     run_all(&seeds, |seed, outcome| {
-        total.lock().unwrap().add(&outcome.stats);
-        elections.lock().unwrap().push(outcome.stats.elections);
-        expiries.lock().unwrap().push(outcome.stats.lease_expiries);
+        total.lock().add(&outcome.stats);
+        elections.lock().push(outcome.stats.elections);
+        expiries.lock().push(outcome.stats.lease_expiries);
         if !outcome.is_clean() {
             println!("seed {seed}: {}", outcome.findings()[0]);
-            failed.lock().unwrap().insert(seed);
+            failed.lock().insert(seed);
         }
     });
-    let failed = failed.into_inner().unwrap();
+    let failed = failed.into_inner();
     if let Some(&seed) = failed.first() {
         let outcome = World::new(Scenario::new(seed), false).run();
         panic!("{} of {} seeds failed: {failed:?}\n{}", failed.len(), seeds.len(), explain(seed, &outcome));
     }
-    let total = total.into_inner().unwrap();
+    let total = total.into_inner();
     for label in FaultKind::LABELS {
         assert!(total.faults.contains_key(label), "no seed has the fault {label}: {:?}", total.faults);
     }
@@ -66,8 +66,8 @@ fn a_hundred_and_twenty_seeds_keep_every_promise_and_every_fault_happens_among_t
         // No bit flips on the way between nodes here, and a file that has rotted is not sent.
         assert!(value > 0 || name == "snapshots_damaged", "{name} is 0 over all seeds");
     }
-    assert!(median(elections.into_inner().unwrap()) >= 3, "too few elections to mean much");
-    assert!(median(expiries.into_inner().unwrap()) >= 5, "too few expiries to mean much");
+    assert!(median(elections.into_inner()) >= 3, "too few elections to mean much");
+    assert!(median(expiries.into_inner()) >= 5, "too few expiries to mean much");
 }
 
 fn median(mut values: Vec<u64>) -> u64 {

@@ -8,10 +8,11 @@
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
+use parking_lot::{Condvar, Mutex};
 use std::io::Write;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 /// Maximum number of texts in the queue: more than a command ever prints at a time.
@@ -34,12 +35,8 @@ struct Unsaid {
 }
 
 impl Unsaid {
-    fn count(&self) -> MutexGuard<'_, usize> {
-        self.count.lock().expect("nobody panics with it")
-    }
-
     fn less_one(&self) {
-        *self.count() -= 1;
+        *self.count.lock() -= 1;
         self.fewer.notify_all();
     }
 }
@@ -57,7 +54,7 @@ impl Speaker {
 
     /// Queues a text, unless the queue is full.
     pub(super) fn say(&self, text: String) {
-        *self.unsaid.count() += 1;
+        *self.unsaid.count.lock() += 1;
         if self.queue.try_send(text).is_err() {
             self.unsaid.less_one();
         }
@@ -65,8 +62,9 @@ impl Speaker {
 
     /// Waits until all accepted texts are written, for at most `patience`; returns true if they are.
     pub(super) fn wait(&self, patience: Duration) -> bool {
-        let waited = self.unsaid.fewer.wait_timeout_while(self.unsaid.count(), patience, |count| *count > 0);
-        *waited.expect("nobody panics with it").0 == 0
+        let mut count = self.unsaid.count.lock();
+        self.unsaid.fewer.wait_while_for(&mut count, |count| *count > 0, patience);
+        *count == 0
     }
 }
 

@@ -22,10 +22,11 @@ mod terminal;
 mod wording;
 
 use crate::cluster::{BINARY, Cluster, Making, PATIENCE};
+use parking_lot::Mutex;
 use running::Running;
 use serde_json::Value;
 use std::process::{Command, Output, Stdio};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 /// A cluster to try the command line on.
@@ -38,7 +39,7 @@ pub(crate) struct Cli {
 /// Returns one node, shared with the other tests that run now.
 fn shared() -> Cli {
     static CLUSTER: Mutex<Weak<Cluster>> = Mutex::new(Weak::new());
-    let mut known = CLUSTER.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut known = CLUSTER.lock();
     let cluster = known.upgrade().unwrap_or_else(|| {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let cluster = Arc::new(runtime.block_on(Cluster::start(Making::nodes(1))));

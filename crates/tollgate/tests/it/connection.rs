@@ -8,9 +8,10 @@ use crate::doors::Doors;
 use crate::record::{Recorder, count};
 use crate::rng::Rng;
 use crate::verdict::{Verdict, verdict};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::StreamExt;
@@ -41,11 +42,11 @@ pub(crate) struct Acks(Mutex<SeqRanges>);
 
 impl Acks {
     pub(crate) fn add(&self, seq: u64) {
-        self.0.lock().unwrap().insert(Seq::new(seq).unwrap());
+        self.0.lock().insert(Seq::new(seq).unwrap());
     }
 
     fn wire(&self) -> Vec<v1::SeqRange> {
-        let ranges = self.0.lock().unwrap();
+        let ranges = self.0.lock();
         let first = ranges.ranges().iter().take(SEQ_RANGES_MAX);
         first.map(|(first, last)| v1::SeqRange { first: *first, last: *last }).collect()
     }
@@ -324,7 +325,7 @@ impl Carrier {
                 self.open.insert(result.id, call);
             }
             Verdict::Again(why) => {
-                *self.recorder.counts.troubles.lock().unwrap().entry(why).or_default() += 1;
+                *self.recorder.counts.troubles.lock().entry(why).or_default() += 1;
                 let pause = Duration::from_millis(5 + self.rng.below(30));
                 self.later.push((Instant::now() + pause, call));
             }

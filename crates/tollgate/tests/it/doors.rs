@@ -2,7 +2,8 @@
 //!
 //! Not here: the client library, which must follow the cluster by itself.
 
-use std::sync::{Arc, Mutex};
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 /// A list of endpoints, shared by all clones.
 #[derive(Debug, Clone)]
@@ -16,17 +17,17 @@ impl Doors {
 
     /// Returns the endpoint with this number, counted round and round.
     pub(crate) fn nth(&self, number: usize) -> String {
-        let endpoints = self.0.lock().unwrap();
+        let endpoints = self.0.lock();
         endpoints[number % endpoints.len()].clone()
     }
 
     pub(crate) fn all(&self) -> Vec<String> {
-        self.0.lock().unwrap().clone()
+        self.0.lock().clone()
     }
 
     /// Replaces an endpoint in the list.
     pub(crate) fn replace(&self, old: &str, new: &str) {
-        for endpoint in self.0.lock().unwrap().iter_mut().filter(|endpoint| *endpoint == old) {
+        for endpoint in self.0.lock().iter_mut().filter(|endpoint| *endpoint == old) {
             new.clone_into(endpoint);
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! Not here: the tasks (`work`, `chaos`).
 
-use std::sync::Mutex;
+use parking_lot::Mutex;
 use std::time::{Duration, Instant};
 
 /// Lets callers pass one after the other, at even intervals.
@@ -20,7 +20,7 @@ impl Pace {
     /// Waits for the caller's turn. Unused turns are not made up for.
     pub(crate) async fn turn(&self) {
         let at = {
-            let mut next = self.next.lock().unwrap();
+            let mut next = self.next.lock();
             let at = (*next).max(Instant::now());
             *next = at + self.interval;
             at

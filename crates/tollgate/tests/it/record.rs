@@ -4,9 +4,10 @@
 //! answer after it came. Events that are learnt later, such as the keepalives that the client library sends, are dated
 //! back. Not here: the clients (`work`), the judgement (`tollgate-check`).
 
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tollgate_check::{At, Event, FenceMode, History, Kind, Report, Settings};
 use tollgate_client::{BootClock, Clock};
@@ -112,7 +113,7 @@ impl Recorder {
 
     /// Records an event now, and returns its time.
     pub(crate) fn record(&self, event: Event) -> At {
-        let mut written = self.written.lock().unwrap();
+        let mut written = self.written.lock();
         let at = self.now();
         written.events.push((at, event));
         at
@@ -120,12 +121,12 @@ impl Recorder {
 
     /// Records an event with an earlier time.
     pub(crate) fn record_at(&self, at: At, event: Event) {
-        self.written.lock().unwrap().events.push((at, event));
+        self.written.lock().events.push((at, event));
     }
 
     /// Records an event now, unless `until` has passed.
     pub(crate) fn record_before(&self, until: At, event: Event) -> Option<At> {
-        let mut written = self.written.lock().unwrap();
+        let mut written = self.written.lock();
         let at = self.now();
         (at < until).then(|| written.events.push((at, event)))?;
         Some(at)
@@ -136,7 +137,7 @@ impl Recorder {
         // Intent modes give no right to write.
         let Some(presented) = FencedToken::of_grant(token, mode) else { return };
         let strict = store % 2 == 1;
-        let mut written = self.written.lock().unwrap();
+        let mut written = self.written.lock();
         let fence = written.fences.entry((store, name.clone()));
         let fence = fence.or_insert_with(if strict { Fence::strict } else { Fence::new });
         let accepted = fence.accept(presented).is_ok();
@@ -159,7 +160,7 @@ impl Recorder {
             search_steps_max: 5_000_000,
             ..Settings::with_rho_ppm(RHO_PPM)
         };
-        let mut events = self.written.lock().unwrap().events.clone();
+        let mut events = self.written.lock().events.clone();
         events.sort_by_key(|(at, _)| *at);
         let mut history = History::new(settings);
         for (at, event) in events {

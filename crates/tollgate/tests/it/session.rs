@@ -6,8 +6,9 @@
 
 use crate::connection::{Acks, Again, Connection, Made, NewCall};
 use crate::record::{RHO_PPM, Recorder, count};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::watch;
 use tollgate_check::{At, Event, Op, Outcome};
@@ -90,7 +91,7 @@ impl Session {
     /// nothing: tasks have by then given up what they held under the lease.
     fn acknowledged(&self, sent: At, ttl_ms: u64) {
         let until = believed_until(sent, ttl_ms);
-        let mut known = self.until.lock().unwrap();
+        let mut known = self.until.lock();
         if until > *known && !*self.over.borrow() && self.recorder().now() < *known {
             *known = until;
             let client = self.connection.client();
@@ -100,7 +101,7 @@ impl Session {
 
     /// True while the client believes in the lease.
     pub(crate) fn is_believed(&self) -> bool {
-        !*self.over.borrow() && self.recorder().now() < *self.until.lock().unwrap()
+        !*self.over.borrow() && self.recorder().now() < *self.until.lock()
     }
 
     /// Waits until the lease is over.
@@ -111,7 +112,7 @@ impl Session {
     fn end(&self) {
         if !self.over.send_replace(true) {
             let client = self.connection.client();
-            let mut until = self.until.lock().unwrap();
+            let mut until = self.until.lock();
             let now = self.recorder().now();
             *until = now.min(*until);
             self.recorder().record(Event::Believes { client, lease: self.lease, until: now });
@@ -122,7 +123,7 @@ impl Session {
     pub(crate) async fn keep(self: Arc<Session>) {
         let mut wait_ms = self.ttl_ms / 3;
         loop {
-            let believed_until = *self.until.lock().unwrap();
+            let believed_until = *self.until.lock();
             let left = Duration::from_micros(believed_until.since(self.recorder().now()));
             tokio::select! {
                 () = self.ended() => return,
@@ -149,7 +150,7 @@ impl Session {
     }
 
     async fn renew(&self) -> Renewal {
-        let believed_until = *self.until.lock().unwrap();
+        let believed_until = *self.until.lock();
         let margin = At::from_us(believed_until.us().saturating_sub(MARGIN_US));
         let request =
             v1::LeaseKeepAliveRequest { id: self.lease.get(), ..v1::LeaseKeepAliveRequest::default() };

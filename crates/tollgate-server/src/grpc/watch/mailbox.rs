@@ -1,8 +1,9 @@
 //! The node's answers for the watches of a stream, and their memory until they are passed on.
 
 use crate::session::{Account, Charge};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use tokio::sync::Notify;
 use tollgate_core::{Change, Event, RegisterState};
 use tollgate_node::{Answer, Sink};
@@ -40,7 +41,7 @@ impl Mailbox {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().expect("nobody panics with it")
+        self.inner.lock()
     }
 
     /// Takes the oldest answer.

@@ -4,7 +4,8 @@ use super::narrator::Narrator;
 use super::stage::Stage;
 use super::verdict::Verdict;
 use anyhow::Context;
-use std::sync::{Arc, Mutex, MutexGuard};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -53,7 +54,7 @@ pub(super) async fn play(stage: &Stage) -> anyhow::Result<Verdict> {
     while let Some(done) = people.join_next().await {
         done??;
     }
-    let seen = seen.lock().expect("nobody panics with it").clone();
+    let seen = seen.lock().clone();
     let between = seen.held.windows(2).map(|pair| pair[1].from.saturating_sub(pair[0].until));
     if let (Some(least), Some(most)) = (between.clone().min(), between.max()) {
         let ms = |span: Duration| span.as_secs_f64() * 1_000.0;
@@ -81,23 +82,19 @@ impl Person {
         for round in 0..ROUNDS {
             let again = if round == 0 { "asks for the lock" } else { "asks again, behind the others" };
             self.tell.who(self.who, again)?;
-            self.seen().asked.push(self.who);
+            self.seen.lock().asked.push(self.who);
             let guard = self.session.lock(LOCK).why("to pay").acquire().await?;
             let (from, token) = (self.tell.now(), guard.token()?);
             self.tell.who(self.who, &format!("has it, token {token}"))?;
             in_line.wait_for(|all| *all).await.context("the play ended")?;
             tokio::time::sleep(HOLD).await;
             let until = self.tell.now();
-            self.seen().held.push(Held { who: self.who, token: token.get(), from, until });
+            self.seen.lock().held.push(Held { who: self.who, token: token.get(), from, until });
             self.tell.who(self.who, "lets it go")?;
             guard.release().await?;
         }
         self.session.close().await?;
         Ok(())
-    }
-
-    fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().expect("nobody panics with it")
     }
 }
 

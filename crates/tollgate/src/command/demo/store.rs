@@ -3,8 +3,9 @@
 //! Invariant: with a fence, its check and the write are one step. Not here: the writers.
 
 use anyhow::Context;
+use parking_lot::Mutex;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
@@ -68,7 +69,7 @@ impl Store {
 
     /// Returns the current value.
     pub(super) fn value(&self) -> String {
-        self.content.lock().expect("nobody panics with it").value.clone()
+        self.content.lock().value.clone()
     }
 }
 
@@ -79,7 +80,7 @@ async fn serve(stream: TcpStream, content: &Mutex<Content>) -> anyhow::Result<()
     stream.read_line(&mut line).await?;
     let (token, value) = line.trim_end().split_once(' ').context("no value")?;
     let token = Token::new(token.parse()?).context("a token is never 0")?;
-    let answer = content.lock().expect("nobody panics with it").write(token, value);
+    let answer = content.lock().write(token, value);
     let says = match answer {
         Answer::Accepted => "accepted\n".to_owned(),
         Answer::Refused(why) => format!("refused {why}\n"),

@@ -462,9 +462,9 @@ fn is_guardian(pid: Pid) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use parking_lot::Mutex;
     use std::os::unix::process::CommandExt;
     use std::process::{Child, Command};
-    use std::sync::Mutex;
     use std::sync::atomic::{AtomicBool, Ordering};
 
     const PATIENCE: Duration = Duration::from_secs(30);
@@ -572,9 +572,9 @@ mod tests {
         static BORN: Mutex<Option<(RunId, Option<Child>)>> = Mutex::new(None);
         let id = RunId::new();
         let (mut child, group) = start("exec sleep 1000", &id);
-        *BORN.lock().unwrap() = Some((id.clone(), None));
+        *BORN.lock() = Some((id.clone(), None));
         let bearing = |pid| {
-            let mut born = BORN.lock().unwrap();
+            let mut born = BORN.lock();
             let (id, born) = born.as_mut().unwrap();
             born.get_or_insert_with(|| start("exec sleep 1000", id).0);
             std::fs::read(format!("/proc/{pid}/environ"))
@@ -583,7 +583,7 @@ mod tests {
         let mut family = Family::new(group, Known::ByRunId(search));
         assert!(family.wait_killed(PATIENCE));
         child.wait().unwrap();
-        let (_, born) = BORN.lock().unwrap().take().unwrap();
+        let (_, born) = BORN.lock().take().unwrap();
         let mut born = born.unwrap();
         let process = Process::of(Pid::from_raw(i32::try_from(born.id()).unwrap()));
         assert!(process.is_some_and(Process::is_dead), "it has outlived its family");

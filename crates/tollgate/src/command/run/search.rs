@@ -9,11 +9,12 @@
 use super::process::Process;
 use super::run_id::RunId;
 use nix::unistd::Pid;
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::File;
 use std::io::{self, ErrorKind, Read as _};
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// Time without news after which another thread begins to read.
@@ -32,10 +33,6 @@ type Read = fn(Pid) -> io::Result<Vec<u8>>;
 
 /// Processes that are still to be read.
 type Queue = Arc<Mutex<VecDeque<Process>>>;
-
-fn lock(queue: &Queue) -> MutexGuard<'_, VecDeque<Process>> {
-    queue.lock().expect("nobody panics with it")
-}
 
 /// Result of reading the environment of one process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -132,7 +129,7 @@ impl Search {
                 found.processes.extend((answer == wanted).then_some(process));
                 continue;
             }
-            let over = readers > 0 && (left.is_zero() || lock(&queue).is_empty());
+            let over = readers > 0 && (left.is_zero() || queue.lock().is_empty());
             let enough = self.stuck.len() + readers >= STUCK_MAX;
             if over || enough || !self.start_reader(&queue) {
                 break;
@@ -141,7 +138,7 @@ impl Search {
         }
         found.complete &= unanswered.is_empty();
         // Processes that nobody began to read get another chance; the others are being read already.
-        for process in lock(&queue).drain(..) {
+        for process in queue.lock().drain(..) {
             unanswered.remove(&process.identity());
         }
         self.stuck.extend(unanswered.into_keys());
@@ -162,7 +159,7 @@ impl Search {
         let reader = move || {
             loop {
                 // The queue is not locked during a read.
-                let next = lock(&queue).pop_front();
+                let next = queue.lock().pop_front();
                 let Some(process) = next else { return };
                 if answers.send((process, ask(&id, process, read))).is_err() {
                     return;

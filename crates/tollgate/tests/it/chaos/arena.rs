@@ -13,9 +13,10 @@ use super::faults::{Draw, FaultKind};
 use crate::cluster::{Cluster, Node, NodePorts};
 use crate::proxy::{Links, Way};
 use crate::record::Recorder;
+use parking_lot::Mutex as Plain;
 use std::collections::BTreeMap;
 use std::process::ExitStatus;
-use std::sync::{Arc, Mutex as Plain};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{Mutex, MutexGuard, RwLock};
 use tollgate_proto::v1::Role;
@@ -84,10 +85,10 @@ impl Arena {
     /// promises.
     pub(crate) async fn give_back(self: Arc<Arena>, cluster: &mut Cluster) -> (FaultLog, Vec<String>) {
         let arena = Arc::into_inner(self).expect("all lanes have ended");
-        let links = arena.links.into_inner().unwrap();
+        let links = arena.links.into_inner();
         links.heal();
         cluster.links = Some(links);
-        let mut problems = arena.problems.into_inner().unwrap();
+        let mut problems = arena.problems.into_inner();
         let mut well = |node: Mutex<Node>| {
             let mut node = node.into_inner();
             problems.extend(node.exited().map(|status| ended(&node, status)));
@@ -96,7 +97,7 @@ impl Arena {
         cluster.nodes = arena.nodes.into_iter().map(&mut well).collect();
         cluster.gateways = arena.gateways.into_iter().map(&mut well).collect();
         cluster.until_ready().await;
-        (arena.log.into_inner().unwrap(), problems)
+        (arena.log.into_inner(), problems)
     }
 
     /// Returns the number of places.
@@ -105,7 +106,7 @@ impl Arena {
     }
 
     fn seats(&self) -> Vec<Seat> {
-        self.seats.lock().unwrap().clone()
+        self.seats.lock().clone()
     }
 
     pub(crate) fn ports(&self, index: usize) -> NodePorts {
@@ -126,7 +127,7 @@ impl Arena {
         let others = self.seats().into_iter().enumerate().filter(|(place, _)| *place != index);
         let (arrival, (entrance, to_others)) =
             Arrival::prepare(self.cradle.clone(), &others.collect::<Vec<_>>()).await;
-        self.links.lock().unwrap().add(index, entrance, to_others);
+        self.links.lock().add(index, entrance, to_others);
         self.set_ways();
         arrival
     }
@@ -134,7 +135,7 @@ impl Arena {
     /// Puts a new node in the place of one that has ended.
     pub(crate) fn seat(&self, index: usize, node: &mut Node, newcomer: Node) {
         self.access.moved(&node.endpoint(), &newcomer.endpoint());
-        self.seats.lock().unwrap()[index] = Seat { id: newcomer.id, ports: newcomer.ports };
+        self.seats.lock()[index] = Seat { id: newcomer.id, ports: newcomer.ports };
         *node = newcomer;
     }
 
@@ -190,7 +191,7 @@ impl Arena {
 
     /// True if there is a problem already: then nothing more can be learned.
     pub(crate) fn has_problems(&self) -> bool {
-        !self.problems.lock().unwrap().is_empty()
+        !self.problems.lock().is_empty()
     }
 
     /// Returns the node that leads each group, as far as any node says so; the one with the highest term, should there
@@ -228,32 +229,32 @@ impl Arena {
     pub(crate) fn begin(&self, kind: FaultKind, says: &str) -> usize {
         let at = self.recorder.now();
         println!("t={:.1}s fault {says}", Duration::from_micros(at.us()).as_secs_f64());
-        self.log.lock().unwrap().begin(kind, at)
+        self.log.lock().begin(kind, at)
     }
 
     pub(crate) fn end(&self, number: usize) {
-        self.log.lock().unwrap().end(number, self.recorder.now());
+        self.log.lock().end(number, self.recorder.now());
     }
 
     /// Records a problem that no history shows.
     pub(crate) fn problem(&self, says: String) {
         println!("t={:.1}s {says}", Duration::from_micros(self.recorder.now().us()).as_secs_f64());
-        self.problems.lock().unwrap().push(says);
+        self.problems.lock().push(says);
     }
 
     /// Cuts connections, in addition to other cuts, until they are mended by the same number.
     pub(crate) fn cut(&self, number: usize, cut: Cut) {
-        self.cuts.lock().unwrap().insert(number as u64, cut);
+        self.cuts.lock().insert(number as u64, cut);
         self.set_ways();
     }
 
     pub(crate) fn mend(&self, number: usize) {
-        self.cuts.lock().unwrap().remove(&(number as u64));
+        self.cuts.lock().remove(&(number as u64));
         self.set_ways();
     }
 
     fn set_ways(&self) {
-        let (cuts, links) = (self.cuts.lock().unwrap(), self.links.lock().unwrap());
+        let (cuts, links) = (self.cuts.lock(), self.links.lock());
         for to in 0..self.size() {
             let mut into = Vec::new();
             for from in (0..self.size()).filter(|from| *from != to) {

@@ -1,9 +1,10 @@
 //! A running command.
 
 use super::{Ended, signal, until, until_or};
+use parking_lot::Mutex;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 /// A process with pipes, which are read as it writes.
@@ -28,7 +29,7 @@ impl Reading {
             let mut pipe = BufReader::new(pipe);
             let mut line = Vec::new();
             while pipe.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
-                heard.lock().unwrap().push_str(&String::from_utf8_lossy(&line));
+                heard.lock().push_str(&String::from_utf8_lossy(&line));
                 line.clear();
             }
         });
@@ -36,7 +37,7 @@ impl Reading {
     }
 
     fn so_far(&self) -> String {
-        self.text.lock().unwrap().clone()
+        self.text.lock().clone()
     }
 
     fn all(&mut self) -> String {

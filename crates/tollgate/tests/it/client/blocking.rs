@@ -1,7 +1,7 @@
 //! The blocking client, used from threads.
 
 use crate::cluster::{self, Cluster};
-use std::sync::Mutex;
+use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tollgate_client::blocking::{Client, Session};
@@ -37,7 +37,7 @@ fn p1_threads_exclude_each_other_and_their_tokens_grow(cluster: &Cluster) {
         for _ in 0..10 {
             let guard = session.lock("blocking/counter").wait(cluster::PATIENCE).acquire().unwrap();
             assert!(!inside.swap(true, Ordering::SeqCst), "two are inside");
-            store.lock().unwrap().accept(FencedToken::exclusive(guard.token().unwrap())).unwrap();
+            store.lock().accept(FencedToken::exclusive(guard.token().unwrap())).unwrap();
             turns.fetch_add(1, Ordering::SeqCst);
             std::thread::yield_now();
             inside.store(false, Ordering::SeqCst);

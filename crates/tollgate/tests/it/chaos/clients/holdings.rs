@@ -4,8 +4,8 @@
 //! enters believes at that moment, and must be compatible with every holder that is inside and believes too. Not here:
 //! overlaps that histories show (`tollgate-check`).
 
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use tollgate_client::Session;
 use tollgate_types::{Mode, Name, Token};
 
@@ -25,7 +25,7 @@ struct Inside {
 impl Holdings {
     /// Records a holder that believes in its grant and enters, or changes its mode.
     pub(crate) fn enter(&self, names: &[Name], session: &Session, token: Token, mode: Mode) {
-        let mut inside = self.inside.lock().unwrap();
+        let mut inside = self.inside.lock();
         for name in names {
             let there = inside.entry(name.clone()).or_default();
             there.retain(|other| other.token != token && other.session.check().is_ok());
@@ -37,14 +37,14 @@ impl Holdings {
                     .map(|each| format!("{} {} ({:?})", each.session.lease_id(), each.token, each.mode))
                     .collect();
                 let says = format!("P1: {name} is believed to be held by {} at once", all.join(" and by "));
-                self.overlaps.lock().unwrap().push(says);
+                self.overlaps.lock().push(says);
             }
         }
     }
 
     /// Records that a holder leaves, before it releases its locks.
     pub(crate) fn leave(&self, names: &[Name], token: Token) {
-        let mut inside = self.inside.lock().unwrap();
+        let mut inside = self.inside.lock();
         for name in names {
             if let Some(there) = inside.get_mut(name) {
                 there.retain(|each| each.token != token);
@@ -54,7 +54,7 @@ impl Holdings {
 
     /// Returns all conflicts between holders that were inside at the same time.
     pub(crate) fn overlaps(&self) -> Vec<String> {
-        self.overlaps.lock().unwrap().clone()
+        self.overlaps.lock().clone()
     }
 }
 

@@ -72,7 +72,7 @@ impl Worker {
         let bug = matches!(error.kind(), ErrorKind::Internal | ErrorKind::Invalid | ErrorKind::Unsupported);
         let names: Vec<&Name> = parts.iter().map(|part| &part.name).collect();
         assert!(!bug, "{names:?} was answered {error:?}");
-        let mut troubles = self.common.recorder.counts.troubles.lock().unwrap();
+        let mut troubles = self.common.recorder.counts.troubles.lock();
         *troubles.entry(format!("client, over groups: {:?}", error.kind())).or_default() += 1;
     }
 

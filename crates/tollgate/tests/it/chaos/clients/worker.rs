@@ -156,7 +156,7 @@ impl Worker {
                 let bug =
                     matches!(error.kind(), ErrorKind::Internal | ErrorKind::Invalid | ErrorKind::Unsupported);
                 assert!(!bug, "{:?} was answered {error:?}", request.names);
-                let mut troubles = self.common.recorder.counts.troubles.lock().unwrap();
+                let mut troubles = self.common.recorder.counts.troubles.lock();
                 *troubles.entry(format!("client: {:?}", error.kind())).or_default() += 1;
                 drop(troubles);
                 self.given_up(call, caller, request);
