@@ -50,6 +50,7 @@ pub const REGRESSIONS: &[(u64, &str)] = &[
         800_002_706,
         "the judge did not know that the leaders of two groups could not reach each other, and called an end late",
     ),
+    (820_051_410, "a leader with room again went on handing leadership to a node that it did not reach"),
     (918_274_257, "the judge did not know for how long the network had carried the entry that ended a lease"),
     (
         7_000_012_643,

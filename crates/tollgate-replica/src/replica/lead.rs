@@ -169,7 +169,9 @@ impl Replica {
         self.propose_queue(turn);
         self.tick_if_due(turn);
         self.leave_joint(turn);
+        self.stay_with_room(turn);
         if self.should_hand_on(turn) {
+            self.room.gives_way = turn.disk_full;
             self.transfer_leadership(None, turn);
         }
         self.hand_on(turn);

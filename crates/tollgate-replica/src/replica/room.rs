@@ -32,11 +32,19 @@ pub(super) struct Room {
     pub(super) starved: bool,
     /// True if nothing can be written, and no other node could lead.
     pub(super) stuck: bool,
+    /// True while leadership is handed over for lack of room.
+    pub(super) gives_way: bool,
 }
 
 impl Default for Room {
     fn default() -> Room {
-        Room { committed: 0, waits_since: MonotonicTime::NEVER, starved: false, stuck: false }
+        Room {
+            committed: 0,
+            waits_since: MonotonicTime::NEVER,
+            starved: false,
+            stuck: false,
+            gives_way: false,
+        }
     }
 }
 
@@ -101,6 +109,16 @@ impl Replica {
             for proposal in self.proposals.take_callers() {
                 turn.refuse(self.group, proposal, error.clone());
             }
+        }
+    }
+
+    /// Keeps the leadership if it is handed over for lack of room, and there is room again. Nothing would be proposed, and
+    /// no lease end, until the successor leads or Raft gives up, an election timeout later.
+    pub(super) fn stay_with_room(&mut self, turn: &Turn) {
+        self.room.gives_way &= self.raw.raft.lead_transferee.is_some();
+        if self.room.gives_way && !turn.disk_full && !turn.shutting_down {
+            self.room.gives_way = false;
+            self.raw.raft.abort_leader_transfer();
         }
     }
 

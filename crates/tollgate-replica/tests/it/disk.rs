@@ -149,6 +149,27 @@ fn a_full_disk_does_not_eat_leases() {
 }
 
 #[test]
+fn p6_a_leader_that_has_room_again_does_not_wait_for_a_successor_that_never_heard() {
+    let mut cluster = Cluster::new(3, &[], 1);
+    let leader = cluster.leader();
+    cluster.grant_lease(1, 600_000);
+    cluster.run_ms(300);
+    for other in (1..=3).filter(|other| *other != leader) {
+        cluster.cut.insert((node(leader), node(other)));
+    }
+    cluster.nodes.get_mut(&node(leader)).unwrap().disk.full = true;
+    cluster.propose(leader, renew(1));
+    cluster.until("it hands leadership on", |cluster| cluster.host(leader).hands_on(GROUP));
+    cluster.nodes.get_mut(&node(leader)).unwrap().disk.full = false;
+    cluster.heal();
+    cluster.run_ms(20);
+    let renewed = cluster.propose(leader, renew(1));
+    cluster.run_ms(50);
+    let reply = cluster.replies.get(&renewed).expect("it is answered at once");
+    assert!(reply.is_ok(), "{reply:?}");
+}
+
+#[test]
 fn p16_what_waits_for_a_disk_that_hangs_is_bounded() {
     let held = |seconds: u64| {
         let mut cluster = Cluster::new(3, &[], 1);
