@@ -406,10 +406,12 @@ impl Replica {
 
     /// Handles one heartbeat interval.
     pub(crate) fn tick(&mut self, turn: &mut Turn) {
-        if self.removed || !turn.takes_part {
+        // One that was removed has no vote to campaign with, but must forget the leader that it last heard from: until
+        // then it votes for nobody.
+        if !turn.takes_part && !self.removed {
             return;
         }
-        if self.leads() || self.may_campaign() {
+        if self.leads() || self.may_campaign() || self.removed {
             self.raw.tick();
             self.observe(turn);
         }
@@ -417,7 +419,7 @@ impl Replica {
 
     /// Handles a message of Raft from a peer.
     pub(crate) fn step(&mut self, from: NodeId, from_blank: bool, mut message: Message, turn: &mut Turn) {
-        if self.removed || !self.may_step(&message, turn) {
+        if (self.removed && !still_answers(&message)) || !self.may_step(&message, turn) {
             return;
         }
         if from_blank && !self.accepts_blank(from, turn) {
@@ -810,4 +812,15 @@ impl Replica {
 
 fn vote_of(hard: &HardState) -> Vote {
     Vote { term: hard.term, voted_for: NodeId::new(hard.vote), commit: hard.commit }
+}
+
+/// True if a replica that was removed from its group still answers a message. Members that have not learned of the
+/// removal may need its vote and its acknowledgements to elect a leader and to learn of it: of two members, the one
+/// that stays may have crashed before its disk knew that the removal was committed.
+fn still_answers(message: &Message) -> bool {
+    use MessageType as T;
+    matches!(
+        message.get_msg_type(),
+        T::MsgRequestPreVote | T::MsgRequestVote | T::MsgAppend | T::MsgHeartbeat
+    )
 }

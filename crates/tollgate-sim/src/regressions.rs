@@ -51,6 +51,14 @@ pub const REGRESSIONS: &[(u64, &str)] = &[
         "the judge did not know that the leaders of two groups could not reach each other, and called an end late",
     ),
     (820_051_410, "a leader with room again went on handing leadership to a node that it did not reach"),
+    (
+        840_009_670,
+        "a learner that needed a snapshot got a vote, and the group could not commit until it had it",
+    ),
+    (
+        850_006_486,
+        "a removed node did not vote for the one that stayed, whose disk did not know of the removal",
+    ),
     (918_274_257, "the judge did not know for how long the network had carried the entry that ended a lease"),
     (
         7_000_012_643,

@@ -540,7 +540,10 @@ impl Replica {
         let matched = raft.prs().get(node.number()).map_or(0, |progress| progress.matched);
         let behind = raft.raft_log.last_index().saturating_sub(matched);
         let active = self.answers(node, turn);
-        let caught_up = matched > 0 && behind <= turn.config.promote_behind_max && active;
+        // A member whose log ends before the leader's begins needs a snapshot first, however few entries it lacks. With
+        // a vote it could keep the group from committing for as long as that takes.
+        let by_entries = matched + 1 >= raft.raft_log.first_index();
+        let caught_up = matched > 0 && by_entries && behind <= turn.config.promote_behind_max && active;
         let sending = self.sending.get(&node);
         MemberProgress {
             node,

@@ -112,8 +112,8 @@ impl Replica {
         }
     }
 
-    /// Keeps the leadership if it is handed over for lack of room, and there is room again. Nothing would be proposed, and
-    /// no lease end, until the successor leads or Raft gives up, an election timeout later.
+    /// Keeps the leadership if it is handed over for lack of room, and there is room again. Nothing would be proposed,
+    /// and no lease end, until the successor leads or Raft gives up, an election timeout later.
     pub(super) fn stay_with_room(&mut self, turn: &Turn) {
         self.room.gives_way &= self.raw.raft.lead_transferee.is_some();
         if self.room.gives_way && !turn.disk_full && !turn.shutting_down {

@@ -1,6 +1,7 @@
 //! Changes of membership.
 
 use crate::cluster::{Cluster, GROUP, node};
+use crate::snapshots::small;
 use tollgate_core::Reply;
 use tollgate_replica::{
     HostEvent, MemberChange, MemberRefusal, NodeAddresses, ProposalOutcome, ProposeError, ReplicaKind,
@@ -72,6 +73,61 @@ fn a_learner_has_no_vote_until_it_has_caught_up() {
     .unwrap();
     let refusal = refused(&mut cluster, MemberChange::Promote { node: node(4) });
     assert!(matches!(refusal, MemberRefusal::NotCaughtUp { .. }), "{refusal:?}");
+}
+
+#[test]
+fn a_learner_that_needs_a_snapshot_has_no_vote_however_few_entries_it_lacks() {
+    let mut cluster = Cluster::with(3, &[], 1, small);
+    cluster.grant_lease(1, 600_000);
+    let add =
+        MemberChange::AddLearner { node: node(4), witness: false, node_addresses: NodeAddresses::UNKNOWN };
+    changed(&mut cluster, add).unwrap();
+    cluster.add_joining(4, ReplicaKind::Full, 1);
+    let leader = cluster.leader();
+    cluster.until("it has some log", |cluster| cluster.status(4).applied > 0);
+    cluster.run_ms(1_000);
+    cluster.crash(4);
+    let before = cluster.status(leader).last_index;
+    for round in 0..300 {
+        cluster.lock(&format!("job{round}"), 1);
+    }
+    let status = cluster.status(leader);
+    assert!(status.first_index > before + 1 && status.last_index - before < 1_000, "{status:?}");
+    // It answers, and can't install the snapshot.
+    cluster.nodes.get_mut(&node(4)).unwrap().jobs_held = true;
+    cluster.start(4);
+    cluster.run_ms(1_000);
+    let refusal = refused(&mut cluster, MemberChange::Promote { node: node(4) });
+    assert!(matches!(refusal, MemberRefusal::NotCaughtUp { .. }), "{refusal:?}");
+    cluster.nodes.get_mut(&node(4)).unwrap().jobs_held = false;
+    cluster.until("it has caught up", |cluster| cluster.status(4).applied == cluster.status(leader).applied);
+    cluster.run_ms(200);
+    changed(&mut cluster, MemberChange::Promote { node: node(4) }).unwrap();
+}
+
+#[test]
+fn p4_a_removed_node_votes_for_one_that_crashed_before_its_disk_knew_of_the_removal() {
+    let mut cluster = Cluster::new(1, &[], 1);
+    cluster.grant_lease(1, 600_000);
+    add_and_promote(&mut cluster, 2);
+    let (stays, goes) = match cluster.leader() {
+        1 => (1, 2),
+        _ => (2, 1),
+    };
+    cluster.run_ms(300);
+    // The entry is written in this turn, and the index up to which entries are committed is not.
+    cluster.change(stays, MemberChange::Remove { node: node(goes) });
+    cluster.nodes.get_mut(&node(stays)).unwrap().disk_held = true;
+    cluster.until("it is removed", |cluster| cluster.host(goes).is_removed());
+    cluster.crash(stays);
+    cluster.nodes.get_mut(&node(stays)).unwrap().disk_held = false;
+    cluster.start(stays);
+    let members = &cluster.status(stays).members;
+    assert!(members.contains(node(goes)), "its disk does not know of the removal: {members:?}");
+    cluster.until("it leads alone", |cluster| {
+        cluster.leader_now() == Some(stays) && cluster.status(stays).members.voters.len() == 1
+    });
+    assert!(matches!(cluster.lock("jobs", 1), Reply::Acquired { .. }));
 }
 
 #[test]
