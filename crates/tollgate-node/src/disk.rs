@@ -32,26 +32,43 @@ pub(crate) fn run_log(
         if planted(Bug::AckBeforeFsync) {
             inbox.put(Input::Persisted(last));
         }
-        match write_until_room(&mut engine, &batch, inbox) {
-            Ok(took) => took.into_iter().for_each(|took| meter.fsync(took)),
-            Err(_) if planted(Bug::FailedWriteTaken) => {}
+        let was_full = match write_until_room(&mut engine, &batch, inbox) {
+            Ok(Some(Written { took, was_full })) => {
+                meter.fsync(took);
+                was_full
+            }
+            Ok(None) => false,
+            Err(_) if planted(Bug::FailedWriteTaken) => false,
             Err(error) => {
                 inbox.put(Input::Fault(error.into()));
                 return;
             }
-        }
+        };
         inbox.put(Input::Persisted(last));
+        // Not before: a leader that has room again would see a write as old as the outage, and take the disk for one
+        // that hangs.
+        if was_full {
+            tracing::info!("there is room on the disk again");
+            inbox.put(Input::DiskFull(false));
+        }
         batch.clear();
     }
 }
 
-/// Writes a batch; returns the time of the write that succeeded, without those that found the disk full. None if the
-/// node stopped before a write succeeded.
+/// Write that succeeded.
+struct Written {
+    /// Time that it took, without the attempts that found the disk full.
+    took: Duration,
+    /// True if there were such attempts.
+    was_full: bool,
+}
+
+/// Writes a batch, however long the disk is full. None if the node stopped before a write succeeded.
 fn write_until_room(
     engine: &mut Engine,
     batch: &[Write],
     inbox: &Inbox<Input>,
-) -> Result<Option<Duration>, StorageError> {
+) -> Result<Option<Written>, StorageError> {
     let mut full = false;
     loop {
         let began = Instant::now();
@@ -69,12 +86,7 @@ fn write_until_room(
                 std::thread::sleep(FULL_RETRY);
             }
             Ok(()) => {
-                let took = began.elapsed();
-                if full {
-                    tracing::info!("there is room on the disk again");
-                    inbox.put(Input::DiskFull(false));
-                }
-                return Ok(Some(took));
+                return Ok(Some(Written { took: began.elapsed(), was_full: full }));
             }
             Err(error) => return Err(error),
         }

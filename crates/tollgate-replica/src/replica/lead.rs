@@ -17,6 +17,7 @@ use crate::proposals::Asker;
 use crate::storage::ReplicaKind;
 use crate::transfer::Sending;
 use crate::turn::Turn;
+use raft::ProgressState;
 use raft::eraftpb::ConfChangeV2;
 use std::collections::BTreeSet;
 use tollgate_core::{Command, Entry, entry_format};
@@ -399,6 +400,8 @@ impl Replica {
     /// over: nothing would be proposed until Raft gives up, an election timeout later.
     pub(crate) fn transfer_leadership(&mut self, to: Option<NodeId>, turn: &Turn) {
         if self.leads() {
+            // What was ordered is not given up because there is room again.
+            self.room.gives_way &= to.is_none();
             self.hand_on_to = match to {
                 Some(to) => Some(to).filter(|to| self.is_fit(*to, turn)),
                 None => self.best_successor(turn),
@@ -537,12 +540,14 @@ impl Replica {
 
     fn progress_of(&self, node: NodeId, turn: &Turn) -> MemberProgress {
         let raft = &self.raw.raft;
-        let matched = raft.prs().get(node.number()).map_or(0, |progress| progress.matched);
+        let progress = raft.prs().get(node.number());
+        let matched = progress.map_or(0, |progress| progress.matched);
         let behind = raft.raft_log.last_index().saturating_sub(matched);
         let active = self.answers(node, turn);
         // A member whose log ends before the leader's begins needs a snapshot first, however few entries it lacks. With
         // a vote it could keep the group from committing for as long as that takes.
-        let by_entries = matched + 1 >= raft.raft_log.first_index();
+        let awaits_snapshot = progress.is_some_and(|progress| progress.state == ProgressState::Snapshot);
+        let by_entries = matched + 1 >= raft.raft_log.first_index() && !awaits_snapshot;
         let caught_up = matched > 0 && by_entries && behind <= turn.config.promote_behind_max && active;
         let sending = self.sending.get(&node);
         MemberProgress {
